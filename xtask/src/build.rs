@@ -77,6 +77,28 @@ pub fn vipwatch(profile: &str) -> Result<PathBuf, TaskError> {
     Ok(target_directory().join(profile).join("vipwatch"))
 }
 
+/// The name of the example that writes the OpenAPI document.
+const OPENAPI: &str = "openapi";
+
+/// Builds debug programs of the workspace with these names; returns their directory.
+///
+/// Cargo chooses the features of a dependency for all selected packages together, and compiles a crate once for each
+/// choice. So this selection has the same features as that of [`tests`]: the whole workspace, and an example, which has the
+/// dev-dependencies as tests have. With `--package`, each command would compile most crates again.
+pub fn debug_programs(names: &[&str]) -> Result<PathBuf, TaskError> {
+    let mut args = vec!["build", "--quiet", "--workspace", "--example", OPENAPI];
+    for name in names {
+        args.extend(["--bin", name]);
+    }
+    run_cargo(&args)?;
+    Ok(target_directory().join("debug"))
+}
+
+/// Builds the program that writes the OpenAPI document.
+pub fn openapi() -> Result<PathBuf, TaskError> {
+    Ok(debug_programs(&[])?.join("examples").join(OPENAPI))
+}
+
 /// Builds the program of `cargo xtask bench`.
 pub fn bench() -> Result<PathBuf, TaskError> {
     run_cargo(&["build", "--quiet", "--package", "vipwatch-bench"])?;
@@ -134,7 +156,8 @@ pub fn tests() -> Result<Vec<TestProgram>, TaskError> {
 
 /// Builds the tests of the packages that have these names.
 pub fn package_tests(names: &[&str]) -> Result<Vec<TestProgram>, TaskError> {
-    let mut options = vec!["--package", "vipwatch-packages"];
+    // The package alone would have other features; see `debug_programs`.
+    let mut options = vec!["--workspace"];
     for name in names {
         options.extend(["--test", name]);
     }

@@ -279,17 +279,18 @@ fn is_artifact(name: &str) -> bool {
 
 /// Builds the programs for tests, without debug information, which would make the packages large.
 fn debug_programs(work: &Path, generated: PathBuf) -> Result<Inputs, TaskError> {
-    let program = |package: &str, name: &str| -> Result<PathBuf, TaskError> {
-        build::run_cargo(&["build", "--quiet", "--package", package])?;
-        let built = build::target_directory().join("debug").join(name);
+    let (vipwatch, switch) = ("vipwatch", "vipwatch-neutron-switch");
+    let directory = build::debug_programs(&[vipwatch, switch])?;
+    let program = |name: &str| -> Result<PathBuf, TaskError> {
         let path = work.join(name);
-        let status = Command::new("strip").arg("-o").arg(&path).arg(built).status()?;
+        let status =
+            Command::new("strip").arg("-o").arg(&path).arg(directory.join(name)).status()?;
         if status.success() { Ok(path) } else { Err(TaskError(format!("cannot strip {name}"))) }
     };
     Ok(Inputs {
-        vipwatch: program("vipwatch-cli", "vipwatch")?,
+        vipwatch: program(vipwatch)?,
         dropin: build::dropin()?,
-        switch: program("vipwatch-switch", "vipwatch-neutron-switch")?,
+        switch: program(switch)?,
         generated,
     })
 }

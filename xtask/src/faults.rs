@@ -42,15 +42,7 @@ pub fn run(args: &[&str]) -> TaskResult {
     provision::programs(&[provision::BASIC, provision::KEEPALIVED, provision::TCPDUMP])?;
     sandbox::check_namespaces()?;
     sandbox::check_users()?;
-    build::run_cargo(&[
-        "build",
-        "--quiet",
-        "--package",
-        "vipwatch-faults",
-        "--package",
-        "vipwatch-cli",
-    ])?;
-    let directory = build::target_directory().join("debug");
+    let directory = build::debug_programs(&["vipwatch-faults", "vipwatch"])?;
     let mut command = Command::new(directory.join("vipwatch-faults"));
     command.arg("--vipwatch").arg(directory.join("vipwatch")).args(args);
     command.env("VIPWATCH_SOURCE", build::root());

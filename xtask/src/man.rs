@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{TaskError, TaskResult, build, provision};
+use crate::build::{self, DROPIN};
+use crate::{TaskError, TaskResult, provision};
 
 pub const HELP: &str = "\
 Write the manual pages to target/man, and check them and those in packaging/man with mandoc.
@@ -15,9 +16,6 @@ Usage: cargo xtask man
 The pages of `vipwatch` come from its arguments, vipwatch.toml(5) from the text of `vipwatch config example`, and the page of the
 drop-in from its --help. `cargo xtask check` makes the same checks.
 ";
-
-/// The name of the drop-in.
-const DROPIN: &str = "neutron-keepalived-state-change";
 
 pub fn run(args: &[&str]) -> TaskResult {
     if !args.is_empty() {
@@ -45,17 +43,16 @@ pub fn write(directory: &Path) -> TaskResult {
     }
     std::fs::create_dir_all(directory)?;
     let status = build::cargo()
-        .args(["test", "--quiet", "--package", "vipwatch-cli", "--bin", "vipwatch", "man::"])
+        // The package alone would have other features; see `build::debug_programs`.
+        .args(["test", "--quiet", "--workspace", "--bin", "vipwatch", "man::"])
         .env("VIPWATCH_MAN_DIR", directory)
         .stdout(Stdio::null())
         .status()?;
     if !status.success() {
         return Err(TaskError("cannot write the manual pages of vipwatch".to_owned()));
     }
-    let dropin = build::cargo()
-        .args(["run", "--quiet", "--package", "vipwatch-dropin", "--", "--help"])
-        .stderr(Stdio::inherit())
-        .output()?;
+    let program = build::debug_programs(&[DROPIN])?.join(DROPIN);
+    let dropin = Command::new(program).arg("--help").stderr(Stdio::inherit()).output()?;
     if !dropin.status.success() {
         return Err(TaskError(format!("{DROPIN} --help failed")));
     }

@@ -2,6 +2,7 @@
 //! `cargo xtask openapi`: writes the OpenAPI document of the API, which is generated from its types.
 
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use crate::{TaskError, TaskResult, build};
 
@@ -39,11 +40,8 @@ pub fn path() -> PathBuf {
 }
 
 fn generate() -> Result<Vec<u8>, TaskError> {
-    let output = build::cargo()
-        .args(["run", "--quiet", "--package", "vipwatch-api", "--features", "openapi"])
-        .args(["--example", "openapi"])
-        .stderr(std::process::Stdio::inherit())
-        .output()?;
+    let program = build::openapi()?;
+    let output = Command::new(program).stderr(Stdio::inherit()).output()?;
     if output.status.success() {
         return Ok(output.stdout);
     }

@@ -6,8 +6,15 @@
 
 mod connect;
 mod error;
+mod kv;
+mod lease;
 mod settings;
+mod watch;
 
 pub use self::connect::Connection;
 pub use self::error::{EtcdError, EtcdErrorKind};
 pub use self::settings::{ClientCertificate, EtcdLogin, EtcdPassword, EtcdSettings};
+
+pub use self::kv::{MAX_OPERATIONS, RangeValues, TxnResult};
+pub use self::lease::{LeaseId, LeaseStream};
+pub use self::watch::{WatchId, WatchMessage, Watcher};

@@ -100,6 +100,13 @@ impl Etcd {
 
     /// Starts a member at each place, and waits until they answer.
     pub fn start(directory: &Path, places: Vec<EtcdPlace>, options: EtcdOptions) -> Self {
+        let etcd = Self::spawned(directory, places, options);
+        etcd.wait_until_healthy();
+        etcd
+    }
+
+    /// As [`Self::start`], without waiting: for certificates that `etcdctl` does not accept.
+    pub fn spawned(directory: &Path, places: Vec<EtcdPlace>, options: EtcdOptions) -> Self {
         let members = places.into_iter().map(|place| EtcdMember { place, child: None }).collect();
         let directory = directory.join("etcd");
         let mut etcd = Self { directory, options, members, login: None };
@@ -107,7 +114,6 @@ impl Etcd {
         for number in 0..etcd.members.len() {
             etcd.spawn(number);
         }
-        etcd.wait_until_healthy();
         etcd
     }
 

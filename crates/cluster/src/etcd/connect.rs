@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions, KvClient, LeaseClient, WatchClient};
@@ -30,6 +31,8 @@ pub struct Connection {
     endpoint: String,
     timeout: Duration,
     client: Client,
+    /// Whether etcd has answered a request.
+    has_answered: AtomicBool,
 }
 
 impl Connection {
@@ -47,10 +50,11 @@ impl Connection {
         }
         let login = async {
             let client = Client::from_channel(Channel::Tonic(channel), Some(options)).await;
-            client.map_err(|error| EtcdError::request("the login", endpoint, error))
+            client.map_err(|error| EtcdError::request("the login", endpoint, error).first(endpoint))
         };
         let client = limited(timeout, "the login", login).await?;
-        Ok(Self { endpoint: endpoint.to_owned(), timeout, client })
+        let has_answered = AtomicBool::new(false);
+        Ok(Self { endpoint: endpoint.to_owned(), timeout, client, has_answered })
     }
 
     /// The endpoint.
@@ -67,7 +71,13 @@ impl Connection {
         let translated = async {
             answer.await.map_err(|error| EtcdError::request(request, &self.endpoint, error))
         };
-        limited(self.timeout, request, translated).await
+        let result = limited(self.timeout, request, translated).await;
+        if result.is_ok() {
+            self.has_answered.store(true, Ordering::Relaxed);
+        } else if !self.has_answered.load(Ordering::Relaxed) {
+            return result.map_err(|error| error.first(&self.endpoint));
+        }
+        result
     }
 
     pub(crate) fn kv(&self) -> KvClient {

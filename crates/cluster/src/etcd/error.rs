@@ -52,6 +52,13 @@ pub enum EtcdError {
         /// The cause.
         source: rustls::Error,
     },
+    /// etcd closed the connection before its first answer. With TLS 1.3, a client learns in this way that etcd does not
+    /// accept its certificate.
+    #[error("{endpoint} closed the connection after the TLS handshake")]
+    ClosedAfterTls {
+        /// The endpoint.
+        endpoint: String,
+    },
     /// No answer in time.
     #[error("no answer of etcd to {request} within {} ms", limit.as_millis())]
     Timeout {
@@ -194,7 +201,7 @@ impl EtcdError {
                 EtcdErrorKind::Settings
             }
             Self::Connect { .. } | Self::Disconnected { .. } => EtcdErrorKind::Connection,
-            Self::Tls { .. } => EtcdErrorKind::Tls,
+            Self::Tls { .. } | Self::ClosedAfterTls { .. } => EtcdErrorKind::Tls,
             Self::Timeout { .. } => EtcdErrorKind::Timeout,
             Self::Unavailable { .. } => EtcdErrorKind::Unavailable,
             Self::Login { .. } | Self::Permission { .. } => EtcdErrorKind::Access,
@@ -224,6 +231,9 @@ impl EtcdError {
             }
             Self::Tls { .. } => {
                 "check `ca` and the endpoint against the certificate of etcd, and whether a certificate has expired"
+            }
+            Self::ClosedAfterTls { .. } => {
+                "etcd may require a client certificate: check `certificate` and `key`, and whether it has expired"
             }
             Self::Login { .. } => {
                 "check the user and the password, and whether etcd has authentication enabled"
@@ -260,6 +270,25 @@ impl EtcdError {
             Error::LeaseKeepAliveError(_) => Self::LeaseEnded { lease: 0 },
             other => Self::Disconnected { request, text: plain(&other.to_string()) },
         }
+    }
+
+    /// The error of the first request of a connection.
+    pub(crate) fn first(self, endpoint: &str) -> Self {
+        match self {
+            Self::Disconnected { .. } if endpoint.starts_with("https://") => {
+                Self::ClosedAfterTls { endpoint: endpoint.to_owned() }
+            }
+            error => error,
+        }
+    }
+
+    /// etcd has ended a watch. The reason is the text of a gRPC status.
+    pub(crate) fn watch_cancelled(reason: &str) -> Self {
+        let text = plain(reason);
+        if reason.contains("permission denied") {
+            return Self::Permission { request: "a watch", text };
+        }
+        Self::WatchCancelled { text }
     }
 
     fn status(request: &'static str, endpoint: &str, status: &tonic::Status) -> Self {

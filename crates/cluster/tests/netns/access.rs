@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! TLS, logins, and the errors of an etcd that cannot be used.
+
+use std::path::Path;
+
+use etcd_client::TxnOp;
+use vipwatch_cluster::etcd::{
+    ClientCertificate, Connection, EtcdError, EtcdErrorKind, EtcdLogin, EtcdPassword, EtcdSettings,
+};
+use vipwatch_testkit::authority::{EXPIRED, ONE_YEAR};
+use vipwatch_testkit::{
+    Authority, Etcd, EtcdOptions, EtcdPlace, EtcdTls, Lab, SignedCertificate, wait_for,
+};
+
+use crate::support::{block_on, open, settings};
+
+/// An etcd with TLS that requires client certificates.
+struct SecureEtcd {
+    authority: Authority,
+    etcd: Etcd,
+    settings: EtcdSettings,
+}
+
+fn files(signed: &SignedCertificate) -> ClientCertificate {
+    ClientCertificate { certificate: signed.certificate.clone(), key: signed.key.clone() }
+}
+
+fn secure(directory: &Path) -> SecureEtcd {
+    let authority = Authority::new(&directory.join("ca"));
+    let place = EtcdPlace::loopback();
+    let names = [format!("IP:{}", place.address), "DNS:localhost".to_owned()];
+    let server = authority.sign("server", &names, &ONE_YEAR);
+    let client = authority.sign("client", &names, &ONE_YEAR);
+    let tls = EtcdTls {
+        server,
+        ca: authority.file(),
+        needs_client_certificate: true,
+        client: client.clone(),
+    };
+    let options = EtcdOptions { tls: Some(tls), ..EtcdOptions::default() };
+    let etcd = Etcd::start(directory, vec![place], options);
+    let mut settings = settings(&etcd);
+    settings.ca = Some(authority.file());
+    settings.certificate = Some(files(&client));
+    SecureEtcd { authority, etcd, settings }
+}
+
+/// The error of the first request; a certificate of a client is rejected after the connection is there.
+fn error_of(settings: &EtcdSettings) -> EtcdError {
+    block_on(async {
+        match open(settings).await {
+            Ok(connection) => connection.read_key("/key").await.map(|_| ()).unwrap_err(),
+            Err(error) => error,
+        }
+    })
+}
+
+#[track_caller]
+fn assert_kind(settings: &EtcdSettings, kind: EtcdErrorKind) -> EtcdError {
+    let error = error_of(settings);
+    assert_eq!(error.kind(), kind, "{error:?}");
+    assert!(error.hint().is_some(), "{error:?}");
+    error
+}
+
+#[test]
+fn tls_with_a_client_certificate_is_accepted() {
+    let lab = Lab::new();
+    let secure = secure(lab.path());
+    block_on(async {
+        let connection = open(&secure.settings).await.unwrap();
+        assert!(connection.read_key("/key").await.is_ok());
+        assert!(connection.endpoint().starts_with("https://"));
+    });
+}
+
+#[test]
+fn a_wrong_authority_and_an_expired_or_missing_certificate_are_errors_of_tls() {
+    let lab = Lab::new();
+    let secure = secure(lab.path());
+    let other = Authority::new(&lab.path().join("other"));
+    let wrong = EtcdSettings { ca: Some(other.file()), ..secure.settings.clone() };
+    let error = assert_kind(&wrong, EtcdErrorKind::Tls);
+    assert!(error.to_string().contains(&secure.etcd.endpoint(0)), "{error}");
+
+    let missing = EtcdSettings { certificate: None, ..secure.settings.clone() };
+    assert_kind(&missing, EtcdErrorKind::Tls);
+
+    let expired = secure.authority.sign("expired", &["DNS:localhost".to_owned()], &EXPIRED);
+    let expired = EtcdSettings { certificate: Some(files(&expired)), ..secure.settings.clone() };
+    assert_kind(&expired, EtcdErrorKind::Tls);
+
+    let mut plain = secure.settings.clone();
+    plain.endpoints = vec![plain.endpoints[0].replace("https", "http")];
+    let error = error_of(&plain);
+    assert_eq!(error.kind(), EtcdErrorKind::Connection, "{error:?}");
+}
+
+#[test]
+fn an_expired_certificate_of_etcd_is_an_error_of_tls() {
+    let lab = Lab::new();
+    let secure = secure(lab.path());
+    let place = EtcdPlace::loopback();
+    let names = [format!("IP:{}", place.address)];
+    let server = secure.authority.sign("old", &names, &EXPIRED);
+    let client = secure.authority.sign("ctl", &names, &ONE_YEAR);
+    let ca = secure.authority.file();
+    let tls = EtcdTls { server, ca, needs_client_certificate: false, client };
+    let options = EtcdOptions { tls: Some(tls), ..EtcdOptions::default() };
+    let old = Etcd::spawned(&lab.path().join("old"), vec![place], options);
+    let settings = EtcdSettings { endpoints: old.endpoints(), ..secure.settings.clone() };
+    let error = wait_for("etcd to listen", || {
+        Some(error_of(&settings)).filter(|error| error.kind() != EtcdErrorKind::Connection)
+    });
+    assert_eq!(error.kind(), EtcdErrorKind::Tls, "{error:?}");
+}
+
+#[test]
+fn a_login_needs_the_right_password_and_covers_one_prefix() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let mut with_login = settings(&etcd);
+    let login = |user: &str, password: &str| {
+        let password = EtcdPassword::new(password.to_owned());
+        Some(EtcdLogin { user: user.to_owned(), password })
+    };
+    with_login.login = login("vipwatch", "right");
+    // etcd has no users yet.
+    assert_kind(&with_login, EtcdErrorKind::Access);
+
+    etcd.enable_login("vipwatch", "right", "/vipwatch/");
+    block_on(async {
+        let connection = open(&with_login).await.unwrap();
+        let write = vec![TxnOp::put("/vipwatch/key", "value", None)];
+        assert!(connection.commit(Vec::new(), write, "/vipwatch/key").await.unwrap().is_done);
+        let foreign = connection.read_key("/foreign").await.unwrap_err();
+        assert!(matches!(foreign, EtcdError::Permission { .. }), "{foreign:?}");
+        let (mut watcher, _) = connection.watch("/foreign/", 1).await.unwrap();
+        let foreign = connection.next_message(&mut watcher).await.unwrap_err();
+        assert!(matches!(foreign, EtcdError::Permission { .. }), "{foreign:?}");
+    });
+    with_login.login = login("vipwatch", "wrong");
+    assert_kind(&with_login, EtcdErrorKind::Access);
+    with_login.login = None;
+    assert_kind(&with_login, EtcdErrorKind::Access);
+    assert!(!format!("{:?}", login("vipwatch", "secret")).contains("secret"));
+}
+
+#[test]
+fn a_full_etcd_answers_reads_and_rejects_writes() {
+    let lab = Lab::new();
+    let options = EtcdOptions { quota: Some(2 * 1024 * 1024), ..EtcdOptions::default() };
+    let etcd = Etcd::start(lab.path(), vec![EtcdPlace::loopback()], options);
+    block_on(async {
+        let connection = open(&settings(&etcd)).await.unwrap();
+        let error = fill(&connection).await;
+        assert!(matches!(error, EtcdError::NoSpace { .. }), "{error:?}");
+        assert!(error.hint().unwrap().contains("alarm disarm"));
+        assert!(connection.read_key("/fill").await.unwrap().0.is_some());
+    });
+}
+
+/// Writes until etcd is full.
+async fn fill(connection: &Connection) -> EtcdError {
+    loop {
+        let write = vec![TxnOp::put("/fill", vec![b'x'; 200_000], None)];
+        if let Err(error) = connection.commit(Vec::new(), write, "/fill").await {
+            return error;
+        }
+    }
+}
+
+#[test]
+fn wrong_settings_are_errors_with_a_hint() {
+    let lab = Lab::new();
+    let secure = secure(lab.path());
+    for endpoint in ["10.0.0.1:2379", "ftp://10.0.0.1", "https://", "https://a b"] {
+        let wrong =
+            EtcdSettings { endpoints: vec![endpoint.to_owned()], ..secure.settings.clone() };
+        assert_kind(&wrong, EtcdErrorKind::Settings);
+    }
+    let absent = EtcdSettings { ca: Some("/nonexistent".into()), ..secure.settings.clone() };
+    let error = assert_kind(&absent, EtcdErrorKind::Settings);
+    assert_eq!(error.to_string(), "cannot read /nonexistent");
+    let mut swapped = secure.settings.clone();
+    if let Some(ClientCertificate { certificate, key }) = &mut swapped.certificate {
+        std::mem::swap(certificate, key);
+    }
+    assert_kind(&swapped, EtcdErrorKind::Settings);
+    let mut refused = secure.settings.clone();
+    refused.endpoints = vec![refused.endpoints[0].replace("2379", "2377")];
+    assert_kind(&refused, EtcdErrorKind::Connection);
+}

@@ -5,6 +5,7 @@
 //! that a member that is dead or slow is left within the time limit of one request.
 
 mod connect;
+mod endpoints;
 mod error;
 mod kv;
 mod lease;
@@ -15,6 +16,7 @@ pub use self::connect::Connection;
 pub use self::error::{EtcdError, EtcdErrorKind};
 pub use self::settings::{ClientCertificate, EtcdLogin, EtcdPassword, EtcdSettings};
 
+pub(crate) use self::endpoints::EndpointOrder;
 pub use self::kv::{MAX_OPERATIONS, RangeValues, TxnResult};
 pub use self::lease::{LeaseId, LeaseStream};
 pub use self::watch::{WatchId, WatchMessage, Watcher};

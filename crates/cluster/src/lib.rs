@@ -9,8 +9,10 @@
 //! The modules `key`, `record`, `view`, `group` and `findings` are pure: they read no clock, file or socket.
 
 pub mod etcd;
+mod follow;
 pub mod group;
 pub mod key;
+pub mod reader;
 pub mod record;
 pub mod session;
 pub mod view;

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads the cluster from etcd without a node, for the command line: once, or following the changes.
+
+use std::io;
+use std::sync::{PoisonError, RwLockReadGuard};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, timeout_at};
+use vipwatch_api::{ClusterBasis, ClusterConnectionState, ClusterScope, ClusterSource, Timestamp};
+use vipwatch_core::ErrorChain;
+
+use crate::etcd::{Connection, EndpointOrder, EtcdError, EtcdSettings};
+use crate::follow::{Followed, RangeFollower, SharedView, write};
+use crate::key::{ClusterName, KeySpace};
+use crate::view::ClusterView;
+
+/// The reason why the cluster cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The runtime of the client cannot be started.
+    #[error("cannot start the client of etcd")]
+    Runtime(#[source] io::Error),
+    /// etcd cannot be read.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+}
+
+impl ReadError {
+    /// What the user can do; `None` if that is not known.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Runtime(_) => None,
+            Self::Etcd(error) => error.hint(),
+        }
+    }
+}
+
+/// What [`EtcdReader::wait`] has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadProgress {
+    /// The view or the connection has changed.
+    Changed,
+    /// The time is over.
+    Unchanged,
+}
+
+/// The whole domain, read from etcd. All functions block.
+pub struct EtcdReader {
+    runtime: Runtime,
+    settings: EtcdSettings,
+    domain: ClusterName,
+    view: SharedView,
+    follower: RangeFollower,
+    order: EndpointOrder,
+    /// `None` while the connection is lost.
+    connection: Option<Connection>,
+    lost: Option<LostConnection>,
+    /// The last answer of etcd.
+    answered: Instant,
+}
+
+/// A lost connection.
+struct LostConnection {
+    since: Timestamp,
+    error: String,
+    retry: Instant,
+}
+
+impl EtcdReader {
+    /// Connects and reads the whole domain once.
+    pub fn open(settings: EtcdSettings, domain: ClusterName) -> Result<Self, ReadError> {
+        let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+        let runtime = runtime.map_err(ReadError::Runtime)?;
+        let keys = KeySpace::new(&domain);
+        let view = SharedView::new(ClusterView::new(keys.clone()));
+        let mut follower = RangeFollower::new(keys.clone());
+        let mut ranges = RangeFollower::common(&keys);
+        ranges.insert(keys.roles());
+        follower.set_ranges(&ranges, &view);
+        // A command needs no spread over the endpoints: the first that answers is used.
+        let order = EndpointOrder::new(0);
+        let (connection, lost, answered) = (None, None, Instant::now());
+        let mut reader =
+            Self { runtime, settings, domain, view, follower, order, connection, lost, answered };
+        reader.connect()?;
+        Ok(reader)
+    }
+
+    /// The view.
+    pub fn view(&self) -> RwLockReadGuard<'_, ClusterView> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What answers from this view rest on.
+    pub fn basis(&self) -> ClusterBasis {
+        let connection = match self.lost {
+            None => ClusterConnectionState::Connected,
+            Some(_) => ClusterConnectionState::Stale,
+        };
+        ClusterBasis {
+            node: None,
+            source: ClusterSource::Etcd,
+            domain: Some(self.domain.to_string()),
+            scope: ClusterScope::Full,
+            connection,
+            endpoint: self.connection.as_ref().map(|connection| connection.endpoint().to_owned()),
+            stale_since: self.lost.as_ref().map(|lost| lost.since),
+            error: self.lost.as_ref().map(|lost| lost.error.clone()),
+            revision: self.view().revision(),
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Waits up to `limit` for a change. After a lost connection it connects again, and continues where it was.
+    pub fn wait(&mut self, limit: Duration) -> ReadProgress {
+        let end = Instant::now() + limit;
+        if let Some(lost) = &self.lost {
+            let retry = lost.retry;
+            if end < retry {
+                self.sleep_until(end);
+                return ReadProgress::Unchanged;
+            }
+            self.sleep_until(retry);
+            if let Err(error) = self.connect() {
+                self.lose(&error);
+                return ReadProgress::Unchanged;
+            }
+            return ReadProgress::Changed;
+        }
+        match self.follow(end) {
+            Ok(progress) => progress,
+            Err(error) => {
+                self.lose(&error);
+                ReadProgress::Changed
+            }
+        }
+    }
+
+    fn sleep_until(&self, end: Instant) {
+        self.runtime.block_on(tokio::time::sleep_until(end));
+    }
+
+    fn connect(&mut self) -> Result<(), EtcdError> {
+        let Self { runtime, settings, view, follower, order, .. } = self;
+        let key = view.read().unwrap_or_else(PoisonError::into_inner).keys().all().to_owned();
+        let connection = runtime.block_on(async {
+            let connection = order.connect(settings, &key).await?;
+            follower.sync(&connection, view, &mut ()).await?;
+            Ok::<_, EtcdError>(connection)
+        })?;
+        self.order.reset();
+        self.connection = Some(connection);
+        self.lost = None;
+        self.answered = Instant::now();
+        Ok(())
+    }
+
+    fn lose(&mut self, error: &EtcdError) {
+        let since = self.lost.as_ref().map_or_else(Timestamp::now, |lost| lost.since);
+        let retry = Instant::now() + self.order.next_wait();
+        self.lost = Some(LostConnection { since, error: ErrorChain(error).to_string(), retry });
+        self.connection = None;
+        self.follower.detach();
+    }
+
+    /// Applies changes until one changes the view.
+    fn follow(&mut self, end: Instant) -> Result<ReadProgress, EtcdError> {
+        let Self { runtime, view, follower, connection, settings, answered, .. } = self;
+        let Some(connection) = connection else { return Ok(ReadProgress::Unchanged) };
+        let keys = write(view).keys().all().to_owned();
+        runtime.block_on(async {
+            loop {
+                // A connection without changes is checked by a read: a paused member sends nothing.
+                let check = *answered + settings.timeout.max(MIN_CHECK);
+                let followed = timeout_at(end.min(check), follower.next(connection)).await;
+                if followed.is_err() && Instant::now() < check {
+                    return Ok(ReadProgress::Unchanged);
+                }
+                let followed = match followed {
+                    Ok(followed) => followed?,
+                    Err(_) => {
+                        connection.revision(&keys).await?;
+                        Followed::Nothing
+                    }
+                };
+                *answered = Instant::now();
+                match followed {
+                    Followed::Nothing => {}
+                    Followed::MustRead => {
+                        follower.sync(connection, view, &mut ()).await?;
+                        return Ok(ReadProgress::Changed);
+                    }
+                    Followed::Changes(changes) => {
+                        let mut view = write(view);
+                        let mut is_changed = false;
+                        for change in changes {
+                            is_changed |= view.apply(change);
+                        }
+                        if is_changed {
+                            return Ok(ReadProgress::Changed);
+                        }
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// The minimum time between two checks of a connection without changes.
+const MIN_CHECK: Duration = Duration::from_secs(1);
+
+/// Reads the whole domain once.
+pub fn read_once(
+    settings: EtcdSettings,
+    domain: ClusterName,
+) -> Result<(ClusterView, ClusterBasis), ReadError> {
+    let reader = EtcdReader::open(settings, domain)?;
+    let basis = reader.basis();
+    let view = reader.view.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok((view, basis))
+}

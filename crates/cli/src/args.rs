@@ -152,7 +152,7 @@ pub(crate) enum Command {
   vipwatch cluster --etcd https://10.0.0.1:2379 --etcd-ca ca.pem status
   vipwatch cluster findings                  # what is wrong between the nodes"
     )]
-    Cluster(ClusterArgs),
+    Cluster(Box<ClusterArgs>),
     /// List the findings of the last audit, without a new one
     #[command(after_help = "Examples:
   vipwatch findings

@@ -12,6 +12,7 @@ use crate::failure::{CommandError, ExitStatus};
 
 /// Options that name etcd.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Arguments)]
+#[expect(clippy::doc_markdown, reason = "clap prints variables in this form, without backticks")]
 #[command(next_help_heading = "etcd, instead of a node")]
 pub(crate) struct EtcdOptions {
     /// Read etcd at these addresses instead of a node's view: `http://HOST:PORT` or `https://HOST:PORT`, with commas

@@ -43,7 +43,7 @@ impl Page for ClusterBalance {
         page.push_str(&table.text(style));
         match self.mean {
             Some(mean) => {
-                push_line(&mut page, &format!("mean of the live nodes: {mean:.2} primaries"))
+                push_line(&mut page, &format!("mean of the live nodes: {mean:.2} primaries"));
             }
             None => push_line(&mut page, "no node is live"),
         }

@@ -9,16 +9,16 @@
 //!   history.json, events.jsonl ──────▶ answers ───────────────────────────────────────────┘
 //! ```
 
-mod answers;
+pub mod answers;
 mod causes;
 mod conditions;
 mod findings;
 mod processes;
-mod roles;
-mod run_record;
+pub mod roles;
+pub mod run_record;
 mod transitions;
 pub mod verdict;
-mod wire;
+pub mod wire;
 
 use std::path::Path;
 

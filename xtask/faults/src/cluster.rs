@@ -14,8 +14,6 @@ use crate::FaultsError;
 use crate::inject::Pace;
 use crate::lab::set_up_lock::SetUpLock;
 
-pub use self::schedule::chosen;
-
 /// The seeds of `cluster --quick`.
 pub const QUICK_SEEDS: [u64; 3] = [1, 2, 3];
 

@@ -85,16 +85,28 @@ pub fn read(directory: &Path) -> Result<NodeAnswers, FaultsError> {
         });
     }
     answers.rows.sort_by_key(|row| row.seq);
-    let events = std::fs::read_to_string(directory.join("events.jsonl"))?;
-    for line in events.lines() {
-        // The last line may be cut off.
-        let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
-        answers.add_event(&event)?;
-    }
+    answers.add_events(directory)?;
     Ok(answers)
 }
 
+/// The findings in the events of one node.
+pub fn read_events(directory: &Path) -> Result<Vec<FindingSpan>, FaultsError> {
+    let mut answers = NodeAnswers::default();
+    answers.add_events(directory)?;
+    Ok(answers.findings)
+}
+
 impl NodeAnswers {
+    fn add_events(&mut self, directory: &Path) -> Result<(), FaultsError> {
+        let events = std::fs::read_to_string(directory.join("events.jsonl"))?;
+        for line in events.lines() {
+            // The last line may be cut off.
+            let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+            self.add_event(&event)?;
+        }
+        Ok(())
+    }
+
     fn add_event(&mut self, event: &Value) -> Result<(), FaultsError> {
         let schema = event["schema"].as_str().unwrap_or_default();
         let transition = match schema.split('/').next() {

@@ -49,12 +49,12 @@ pub struct RunRecord {
     pub end: Micros,
 }
 
-fn strings(value: &Value) -> Vec<String> {
+pub fn strings(value: &Value) -> Vec<String> {
     let items = value.as_array().into_iter().flatten();
     items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
-fn numbers<T: TryFrom<u64>>(value: &Value) -> Vec<T> {
+pub fn numbers<T: TryFrom<u64>>(value: &Value) -> Vec<T> {
     let items = value.as_array().into_iter().flatten();
     items.filter_map(|item| T::try_from(item.as_u64()?).ok()).collect()
 }
@@ -137,7 +137,7 @@ impl RunRecord {
     }
 }
 
-fn instances(setup: &Value) -> Vec<InstanceFacts> {
+pub fn instances(setup: &Value) -> Vec<InstanceFacts> {
     let items = setup["instances"].as_array().into_iter().flatten();
     let instance = |item: &Value| InstanceFacts {
         name: item["name"].as_str().unwrap_or_default().to_owned(),

@@ -1,12 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The checker of the cluster.
+//! The checker of the cluster: judges the recordings of one run. It shares no code with the product.
+//!
+//! ```text
+//!   injector.jsonl ─▶ facts ─▶ published (which states can stand in etcd) ─▶ conditions ─┐
+//!   monitor.log ────┘                                                                    ├─▶ verdict
+//!   etcd.jsonl, documents.jsonl, notifications.jsonl, events.jsonl ─▶ recorded ──────────┘
+//! ```
+
+mod conditions;
+mod deliveries;
+mod facts;
+mod findings;
+mod flapping;
+mod published;
+mod recorded;
+mod views;
+mod witness;
 
 use std::path::Path;
 
+use self::facts::ClusterFacts;
+use self::published::{PublishTimes, Published};
+use self::recorded::RecordedAnswers;
 use crate::FaultsError;
 use crate::check::verdict::{RunVerdict, Strictness};
 
 /// Judges the recordings in a directory.
-pub fn judge(_directory: &Path, _strictness: Strictness) -> Result<RunVerdict, FaultsError> {
-    Ok(RunVerdict::default())
+pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
+    let facts = ClusterFacts::read(directory)?;
+    let answers = RecordedAnswers::read(directory, &facts)?;
+    let mut verdict = RunVerdict {
+        seed: facts.seed,
+        label: facts.label.clone(),
+        faults: facts.faults(),
+        ..RunVerdict::default()
+    };
+    let published = Published { facts: &facts, times: PublishTimes::of(strictness) };
+    let timelines = conditions::timelines(&published);
+    findings::judge(&published, &timelines, &answers.findings, strictness, &mut verdict);
+    views::judge(&published, &answers, strictness, &mut verdict);
+    deliveries::judge(&facts, &answers, &mut verdict);
+    witness::judge(directory, &published, &answers.findings, &mut verdict)?;
+    Ok(verdict)
 }

@@ -52,11 +52,9 @@ fn follow(command: &mut Command, file: &mut File) -> Option<i64> {
         let Ok(Ok(answer)) = line.map(|line| serde_json::from_str::<Value>(&line)) else {
             continue;
         };
-        let header = answer["Header"]["revision"].as_i64();
-        next = answer["CompactRevision"]
-            .as_i64()
-            .filter(|compacted| *compacted > 0)
-            .or(header.map(|at| at + 1));
+        let compacted = answer["CompactRevision"].as_i64().filter(|compacted| *compacted > 0);
+        let after = answer["Header"]["revision"].as_i64().map(|at| at + 1);
+        next = compacted.or(after).or(next);
         let _ = writeln!(file, "{}", json!({ "wall": now(), "answer": answer }));
     }
     let _ = child.wait();

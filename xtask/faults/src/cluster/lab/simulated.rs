@@ -4,6 +4,7 @@
 //!
 //! The records are written as docs/reference/cluster.md describes them, without code of the product.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -30,6 +31,7 @@ const CLOCK: [&str; 3] = ["1970-01-02T00:00:00Z", "2099-12-31T23:59:59Z", "2026-
 pub struct SimulatedNode {
     has_ended: Arc<AtomicBool>,
     heartbeat: Option<JoinHandle<()>>,
+    role_key: String,
 }
 
 impl SimulatedNode {
@@ -59,7 +61,7 @@ impl SimulatedNode {
             has_ended: Arc::clone(&has_ended),
         };
         let heartbeat = std::thread::spawn(move || heartbeat.run(seen));
-        Ok(Self { has_ended, heartbeat: Some(heartbeat) })
+        Ok(Self { has_ended, heartbeat: Some(heartbeat), role_key: role_key(setup) })
     }
 
     /// Ends the heartbeat: the lease expires.
@@ -70,13 +72,17 @@ impl SimulatedNode {
         }
     }
 
-    /// Ends the node as an orderly stop does.
+    /// Ends the node as an orderly stop does, and forgets it.
     pub fn stop(&mut self, host: &ClusterHost) -> Result<(), FaultsError> {
         self.fall_silent();
         let member = grant(host, 600)?;
         let record = member_record("stopped", &member)?;
         put(host, &format!("member/{SIMULATED}"), &record, &member)?;
-        output(&mut host.etcdctl(&["del", &format!("{PREFIX}node/{SIMULATED}")])).map(drop)
+        let keys =
+            [format!("node/{SIMULATED}"), format!("member/{SIMULATED}"), self.role_key.clone()];
+        keys.iter().try_for_each(|key| {
+            output(&mut host.etcdctl(&["del", &format!("{PREFIX}{key}")])).map(drop)
+        })
     }
 }
 
@@ -95,9 +101,9 @@ impl Heartbeat {
             if self.has_ended.load(Ordering::Relaxed) {
                 return;
             }
-            // `nsenter` runs `etcdctl` in the namespaces of the host.
-            let mut command = std::process::Command::new("nsenter");
-            command.env("ETCDCTL_API", "3").args(&self.words);
+            // A put does not renew the lease.
+            let _ = output(self.etcdctl().args(["lease", "keep-alive", "--once", &self.lease]));
+            let mut command = self.etcdctl();
             let record = node_record(&self.setup, number, seen).to_string();
             command.args(["put", &format!("{PREFIX}node/{SIMULATED}"), &record]);
             command.args(["--lease", &self.lease, "-w", "json"]);
@@ -105,6 +111,13 @@ impl Heartbeat {
                 seen = revision;
             }
         }
+    }
+
+    /// `nsenter`, which runs `etcdctl` in the namespaces of the host.
+    fn etcdctl(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.env("ETCDCTL_API", "3").args(&self.words);
+        command
     }
 }
 

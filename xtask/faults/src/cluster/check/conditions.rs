@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether the condition of each finding held, over time. A condition is certain if it holds for every state that can stand
+//! in etcd, and possible if it holds for at least one.
+
+use std::collections::BTreeSet;
+
+use super::published::{PossibleStates, Presence, Published, SIMULATED_NODE};
+use crate::moment::Micros;
+
+/// The subject of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingSubject {
+    /// The group of an instance.
+    Group(usize),
+    Node(usize),
+}
+
+/// Whether a condition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holds {
+    No,
+    Maybe,
+    Yes,
+}
+
+/// A period in which a condition has one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldsSpan {
+    pub from: Micros,
+    pub to: Micros,
+    pub holds: Holds,
+}
+
+/// A condition over time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConditionTimeline {
+    /// The name of its finding.
+    pub name: &'static str,
+    pub subject: FindingSubject,
+    pub spans: Vec<HoldsSpan>,
+}
+
+/// One state of a node, out of the possible ones.
+#[derive(Debug, Clone, Copy)]
+struct NodeState {
+    presence: Presence,
+    role: &'static str,
+    is_edited: bool,
+}
+
+impl NodeState {
+    fn is_live(self) -> bool {
+        self.presence == Presence::Live
+    }
+
+    fn is_claiming(self) -> bool {
+        self.is_live() && matches!(self.role, "primary" | "partial")
+    }
+}
+
+/// The names of findings about a group.
+const GROUP_FINDINGS: [&str; 4] = [
+    "cluster-two-primaries",
+    "cluster-no-primary",
+    "cluster-too-few-backups",
+    "cluster-different-configuration",
+];
+
+/// The conditions of all groups and nodes.
+pub fn timelines(published: &Published<'_>) -> Vec<ConditionTimeline> {
+    let mut timelines = Vec::new();
+    for instance in 0..published.facts.instances.len() {
+        for name in GROUP_FINDINGS {
+            let spans = spans(published, |at| group_holds(published, name, instance, at));
+            timelines.push(ConditionTimeline {
+                name,
+                subject: FindingSubject::Group(instance),
+                spans,
+            });
+        }
+    }
+    for node in 0..=SIMULATED_NODE {
+        let holds = |at: Micros| {
+            let presence = published.states(node, 0, at).presence;
+            of_all(presence.iter().map(|presence| *presence == Presence::Lost))
+        };
+        let subject = FindingSubject::Node(node);
+        timelines.push(ConditionTimeline {
+            name: "cluster-node-lost",
+            subject,
+            spans: spans(published, holds),
+        });
+    }
+    timelines
+}
+
+/// The value of a condition between each two changes.
+fn spans(published: &Published<'_>, holds: impl Fn(Micros) -> Holds) -> Vec<HoldsSpan> {
+    let changes: Vec<Micros> = published.changes().into_iter().collect();
+    let mut spans: Vec<HoldsSpan> = Vec::new();
+    for pair in changes.windows(2) {
+        let holds = holds(i64::midpoint(pair[0], pair[1]));
+        match spans.last_mut().filter(|last| last.holds == holds) {
+            Some(last) => last.to = pair[1],
+            None => spans.push(HoldsSpan { from: pair[0], to: pair[1], holds }),
+        }
+    }
+    spans
+}
+
+/// `Yes` if all values are true, `No` if none is.
+fn of_all(values: impl Iterator<Item = bool>) -> Holds {
+    let values: BTreeSet<bool> = values.collect();
+    match (values.contains(&true), values.contains(&false)) {
+        (true, false) => Holds::Yes,
+        (true, true) => Holds::Maybe,
+        (false, _) => Holds::No,
+    }
+}
+
+fn group_holds(published: &Published<'_>, name: &str, instance: usize, at: Micros) -> Holds {
+    let nodes: Vec<PossibleStates> =
+        (0..=SIMULATED_NODE).map(|node| published.states(node, instance, at)).collect();
+    let min_backups = published.facts.min_backups;
+    let combinations = combinations(&nodes);
+    let values: BTreeSet<Holds> =
+        combinations.iter().map(|nodes| holds(name, nodes, min_backups)).collect();
+    match (values.first(), values.last()) {
+        (Some(first), Some(last)) if first == last => *first,
+        _ => Holds::Maybe,
+    }
+}
+
+/// All combinations of the possible states.
+fn combinations(nodes: &[PossibleStates]) -> Vec<Vec<NodeState>> {
+    let mut all: Vec<Vec<NodeState>> = vec![Vec::new()];
+    for node in nodes {
+        let mut next = Vec::new();
+        for before in &all {
+            for presence in &node.presence {
+                for role in &node.roles {
+                    for is_edited in &node.is_edited {
+                        let (presence, is_edited) = (*presence, *is_edited);
+                        let mut states = before.clone();
+                        states.push(NodeState { presence, role, is_edited });
+                        next.push(states);
+                    }
+                }
+            }
+        }
+        all = next;
+    }
+    all
+}
+
+/// Whether the condition of a finding about a group holds in one state of all nodes.
+fn holds(name: &str, nodes: &[NodeState], min_backups: usize) -> Holds {
+    let known: Vec<NodeState> =
+        nodes.iter().copied().filter(|node| node.presence != Presence::Absent).collect();
+    let live: Vec<NodeState> = known.iter().copied().filter(|node| node.is_live()).collect();
+    let claims = live.iter().filter(|node| node.is_claiming()).count();
+    let backups = live.iter().filter(|node| node.role == "backup").count();
+    let yes = |is_true: bool| if is_true { Holds::Yes } else { Holds::No };
+    match name {
+        "cluster-two-primaries" => yes(claims >= 2),
+        // Without all nodes, the adverts decide: a lost node may still be primary.
+        "cluster-no-primary" if claims == 0 && !live.is_empty() => {
+            if live.len() == known.len() {
+                Holds::Yes
+            } else {
+                Holds::Maybe
+            }
+        }
+        "cluster-too-few-backups" => yes(claims == 1 && known.len() >= 2 && backups < min_backups),
+        "cluster-different-configuration" => {
+            yes(live.iter().any(|node| node.is_edited) && live.iter().any(|node| !node.is_edited))
+        }
+        _ => Holds::No,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(presence: Presence, role: &'static str) -> NodeState {
+        NodeState { presence, role, is_edited: false }
+    }
+
+    #[test]
+    fn a_claim_of_a_lost_node_is_no_second_primary() {
+        let live = node(Presence::Live, "primary");
+        let two = |other: NodeState| holds("cluster-two-primaries", &[live, other], 1);
+        assert_eq!(two(node(Presence::Live, "partial")), Holds::Yes);
+        assert_eq!(two(node(Presence::Lost, "primary")), Holds::No);
+    }
+
+    #[test]
+    fn a_missing_primary_is_certain_only_if_all_nodes_are_live() {
+        let live = node(Presence::Live, "backup");
+        let none = |other: NodeState| holds("cluster-no-primary", &[live, other], 1);
+        assert_eq!(none(node(Presence::Live, "fault")), Holds::Yes);
+        assert_eq!(none(node(Presence::Absent, "primary")), Holds::Yes);
+        assert_eq!(none(node(Presence::Lost, "primary")), Holds::Maybe);
+        assert_eq!(none(node(Presence::Live, "primary")), Holds::No);
+    }
+
+    #[test]
+    fn a_state_that_is_only_possible_makes_a_condition_possible() {
+        let states = |presence: &[Presence], role: &'static str| PossibleStates {
+            presence: presence.iter().copied().collect(),
+            roles: BTreeSet::from([role]),
+            is_edited: BTreeSet::from([false]),
+        };
+        let nodes = [
+            states(&[Presence::Live], "primary"),
+            states(&[Presence::Live, Presence::Lost], "primary"),
+        ];
+        let values: BTreeSet<Holds> = combinations(&nodes)
+            .iter()
+            .map(|nodes| holds("cluster-two-primaries", nodes, 1))
+            .collect();
+        assert_eq!(values, BTreeSet::from([Holds::No, Holds::Yes]));
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Recordings that are written by hand: 100 seconds with three nodes, node 0 primary; a fault from 30 s to 50 s.
+
+use super::*;
+use crate::check::roles::Span;
+use crate::check::run_record::InstanceFacts;
+use crate::cluster::check::conditions;
+use crate::cluster::check::facts::{HostFacts, LabTimes, NodeBreak, UnstablePeriod};
+use crate::cluster::check::published::PublishTimes;
+
+fn span(start: i64, end: i64, value: &'static str) -> Span<&'static str> {
+    Span { start: start * SECOND, end: end * SECOND, value }
+}
+
+fn host(role: &'static str) -> HostFacts {
+    HostFacts { roles: vec![vec![span(-10, 100, role)]], ..HostFacts::default() }
+}
+
+/// Facts without a fault.
+pub fn facts() -> ClusterFacts {
+    ClusterFacts {
+        seed: 0,
+        label: String::new(),
+        times: LabTimes {
+            advert: SECOND,
+            heartbeat: SECOND,
+            lease: 3 * SECOND,
+            settle: 2 * SECOND,
+            slow_settle: 4 * SECOND,
+        },
+        min_backups: 1,
+        instances: vec![InstanceFacts {
+            name: "VI_1".to_owned(),
+            vrid: 51,
+            addresses: vec!["10.9.0.101/24".to_owned()],
+            address_link: "eth0".to_owned(),
+        }],
+        journal: Vec::new(),
+        hosts: vec![host("primary"), host("backup"), host("backup")],
+        simulated: Vec::new(),
+        unstable: Vec::new(),
+        reporters: vec![(0, Some(2))],
+        start: 0,
+        end: 100 * SECOND,
+    }
+}
+
+/// Node 1 is primary too, from 30 s to 50 s.
+fn two_primaries() -> ClusterFacts {
+    let mut facts = facts();
+    facts.hosts[1].roles =
+        vec![vec![span(-10, 30, "backup"), span(30, 50, "primary"), span(50, 100, "backup")]];
+    facts
+}
+
+/// A node cannot reach etcd from 30 s to 50 s.
+fn cut_off(node: usize) -> ClusterFacts {
+    let mut facts = facts();
+    facts.hosts[node].breaks = vec![NodeBreak {
+        from: 30 * SECOND,
+        done: 30 * SECOND,
+        heal: 50 * SECOND,
+        to: 50 * SECOND,
+        is_orderly: false,
+        is_network: true,
+    }];
+    facts
+}
+
+/// The kinds of failure for findings of one name and subject that are open in these periods, in seconds.
+fn failures(
+    facts: &ClusterFacts,
+    name: &str,
+    subject: FindingSubject,
+    periods: &[(f64, Option<f64>)],
+) -> Vec<&'static str> {
+    #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
+    let micros = |seconds: f64| (seconds * 1_000_000.0) as Micros;
+    let findings: Vec<ClusterFinding> = periods
+        .iter()
+        .map(|(open, close)| ClusterFinding {
+            id: format!("{open}"),
+            name: name.to_owned(),
+            subject: Some(subject),
+            open: micros(*open),
+            close: close.map(micros),
+            text: String::new(),
+            reporter: "node2".to_owned(),
+        })
+        .collect();
+    let published = Published { facts, times: PublishTimes::of(Strictness::Deadlines) };
+    let timelines = conditions::timelines(&published);
+    let mut verdict = RunVerdict::default();
+    judge(&published, &timelines, &findings, Strictness::Deadlines, &mut verdict);
+    verdict.failures.iter().map(|failure| failure.kind).collect()
+}
+
+const GROUP: FindingSubject = FindingSubject::Group(0);
+const TWO: &str = "cluster-two-primaries";
+const LOST: &str = "cluster-node-lost";
+
+#[test]
+fn a_run_without_faults_needs_no_finding() {
+    assert_eq!(failures(&facts(), TWO, GROUP, &[]), [""; 0]);
+}
+
+#[test]
+fn two_primaries_are_reported_between_their_settling_and_the_deadline() {
+    let facts = two_primaries();
+    assert_eq!(failures(&facts, TWO, GROUP, &[(33.5, Some(50.5))]), [""; 0]);
+    assert_eq!(failures(&facts, TWO, GROUP, &[]), ["finding-missing"]);
+    assert_eq!(failures(&facts, TWO, GROUP, &[(31.0, Some(50.5))]), ["finding-without-fault"]);
+    assert_eq!(failures(&facts, TWO, GROUP, &[(45.0, Some(50.5))]), ["finding-late"]);
+    assert_eq!(failures(&facts, TWO, GROUP, &[(33.5, Some(60.0))]), ["finding-not-closed"]);
+    assert_eq!(failures(&facts, TWO, GROUP, &[(33.5, None)]), ["finding-not-closed"]);
+    assert_eq!(failures(&facts, TWO, GROUP, &[(33.5, Some(40.0))]), ["finding-closed-early"]);
+}
+
+#[test]
+fn a_finding_about_another_subject_or_with_another_name_is_without_reason() {
+    let facts = two_primaries();
+    let other = failures(&facts, TWO, FindingSubject::Node(1), &[(33.5, Some(50.5))]);
+    assert_eq!(other, ["finding-without-fault", "finding-missing"]);
+    let name = failures(&facts, "cluster-ambiguous-group", GROUP, &[(33.5, Some(50.5))]);
+    assert_eq!(name, ["finding-without-fault", "finding-missing"]);
+}
+
+#[test]
+fn the_claim_of_a_node_without_etcd_is_no_second_primary() {
+    let mut facts = cut_off(1);
+    facts.hosts[1].roles = two_primaries().hosts[1].roles.clone();
+    let node = FindingSubject::Node(1);
+    assert_eq!(failures(&facts, LOST, node, &[(36.0, Some(51.0))]), [""; 0]);
+    let two = failures(&facts, TWO, GROUP, &[(40.0, Some(50.5))]);
+    assert_eq!(two, ["finding-without-fault", "finding-missing"]);
+}
+
+#[test]
+fn a_lost_node_is_reported_after_its_lease() {
+    let (facts, node) = (cut_off(1), FindingSubject::Node(1));
+    assert_eq!(failures(&facts, LOST, node, &[(35.5, Some(52.0))]), [""; 0]);
+    assert_eq!(failures(&facts, LOST, node, &[(31.0, Some(52.0))]), ["finding-without-fault"]);
+    assert_eq!(failures(&facts, LOST, node, &[]), ["finding-missing"]);
+    assert_eq!(failures(&facts, LOST, node, &[(35.5, Some(70.0))]), ["finding-not-closed"]);
+}
+
+#[test]
+fn a_lost_reporter_puts_off_the_deadline() {
+    let (facts, node) = (cut_off(2), FindingSubject::Node(2));
+    assert_eq!(failures(&facts, LOST, node, &[(43.0, Some(52.0))]), [""; 0]);
+    assert_eq!(failures(&facts, LOST, node, &[(49.0, Some(52.0))]), ["finding-late"]);
+}
+
+#[test]
+fn nothing_is_required_without_a_quorum() {
+    let mut facts = two_primaries();
+    let period = |from: i64, to: i64| UnstablePeriod {
+        from: from * SECOND,
+        to: to * SECOND,
+        is_quorum_lost: true,
+    };
+    facts.unstable = vec![period(28, 48)];
+    assert_eq!(failures(&facts, TWO, GROUP, &[]), [""; 0]);
+    facts.unstable = vec![period(10, 20)];
+    assert_eq!(failures(&facts, TWO, GROUP, &[]), ["finding-missing"]);
+}
+
+#[test]
+fn no_primary_needs_all_nodes() {
+    let mut facts = facts();
+    facts.hosts[0].roles =
+        vec![vec![span(-10, 30, "primary"), span(30, 50, "backup"), span(50, 100, "primary")]];
+    let name = "cluster-no-primary";
+    assert_eq!(failures(&facts, name, GROUP, &[(36.5, Some(50.5))]), [""; 0]);
+    assert_eq!(failures(&facts, name, GROUP, &[(33.0, Some(50.5))]), ["finding-without-fault"]);
+    assert_eq!(failures(&facts, name, GROUP, &[]), ["finding-missing"]);
+}
+
+#[test]
+fn few_backups_depend_on_the_setting() {
+    let mut facts = cut_off(1);
+    let name = "cluster-too-few-backups";
+    let node = FindingSubject::Node(1);
+    assert_eq!(failures(&facts, LOST, node, &[(35.5, Some(52.0))]), [""; 0]);
+    facts.min_backups = 2;
+    let missing = failures(&facts, LOST, node, &[(35.5, Some(52.0))]);
+    assert_eq!(missing, ["finding-missing"]);
+    let both = failures(&facts, name, GROUP, &[(38.5, Some(51.0))]);
+    assert_eq!(both, ["finding-missing"], "the lost node has no finding");
+}

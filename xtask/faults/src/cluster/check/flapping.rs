@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cluster-flapping`: the set of nodes that hold a group has changed six times within ten minutes.
+
+use std::collections::BTreeSet;
+
+use super::conditions::FindingSubject;
+use super::published::{Presence, Published, SIMULATED_NODE};
+use super::recorded::ClusterFinding;
+use crate::check::verdict::RunVerdict;
+use crate::moment::{Micros, SECOND};
+
+pub const NAME: &str = "cluster-flapping";
+/// Changes that are flapping.
+const CHANGES: usize = 6;
+/// The time within which they happen.
+const WINDOW: Micros = 600 * SECOND;
+/// The time until the finding is open, at the latest.
+const DEADLINE: Micros = 4 * SECOND;
+
+/// A finding is right if the kernels and the leases could have shown six changes before.
+pub fn judge(published: &Published<'_>, finding: &ClusterFinding, verdict: &mut RunVerdict) {
+    let facts = published.facts;
+    let Some(FindingSubject::Group(instance)) = finding.subject else {
+        verdict.finding(NAME).false_positive += 1;
+        verdict.fail("finding-without-fault", format!("{NAME} without a group"));
+        return;
+    };
+    let changes = possible_changes(published, instance);
+    let before = changes.iter().filter(|at| **at <= finding.open && **at > finding.open - WINDOW);
+    if before.count() >= CHANGES {
+        verdict.finding(NAME).true_positive += 1;
+        return;
+    }
+    verdict.finding(NAME).false_positive += 1;
+    let (name, at) = (&facts.instances[instance].name, facts.clock(finding.open));
+    verdict.fail("finding-without-fault", format!("{name}: {NAME} at {at} s ({})", finding.text));
+}
+
+/// All times at which the set of holders can change in etcd.
+fn possible_changes(published: &Published<'_>, instance: usize) -> Vec<Micros> {
+    let facts = published.facts;
+    let mut changes = Vec::new();
+    for host in &facts.hosts {
+        let is_held = |role: &str| matches!(role, "primary" | "partial");
+        let pairs = host.roles[instance].windows(2);
+        let flips = pairs.filter(|pair| is_held(pair[0].value) != is_held(pair[1].value));
+        changes.extend(flips.map(|pair| pair[1].start));
+        changes.extend(host.breaks.iter().flat_map(|broken| [broken.from, broken.heal]));
+    }
+    changes.extend(facts.simulated.iter().flat_map(|life| [life.begin, life.stop]));
+    changes.sort_unstable();
+    changes
+}
+
+/// Six certain changes, without a change of the reporter meanwhile, need a finding.
+pub fn judge_missing(
+    published: &Published<'_>,
+    instance: usize,
+    findings: &[ClusterFinding],
+    unavailable: &[(Micros, Micros)],
+    verdict: &mut RunVerdict,
+) {
+    let facts = published.facts;
+    let mut changes: Vec<Micros> = Vec::new();
+    for at in certain_changes(published, instance) {
+        let is_broken = |from: Micros| {
+            unavailable.iter().any(|(start, end)| *start < at + DEADLINE && *end > from)
+        };
+        changes.push(at);
+        let from = changes.len().checked_sub(CHANGES).map(|first| changes[first]);
+        let Some(from) = from.filter(|from| !is_broken(*from) && at + DEADLINE < facts.end) else {
+            continue;
+        };
+        let is_open = findings.iter().any(|finding| {
+            finding.name == NAME
+                && finding.subject == Some(FindingSubject::Group(instance))
+                && finding.open <= at + DEADLINE
+        });
+        if !is_open {
+            verdict.finding(NAME).false_negative += 1;
+            let name = &facts.instances[instance].name;
+            let (from, at) = (facts.clock(from), facts.clock(at));
+            verdict.fail(
+                "finding-missing",
+                format!("{name}: {NAME}, six changes from {from} s to {at} s"),
+            );
+            return;
+        }
+    }
+}
+
+/// The times at which another set of holders was certain for the first time.
+fn certain_changes(published: &Published<'_>, instance: usize) -> Vec<Micros> {
+    let points: Vec<Micros> = published.changes().into_iter().collect();
+    let mut changes = Vec::new();
+    let mut last: Option<BTreeSet<usize>> = None;
+    for pair in points.windows(2) {
+        let middle = i64::midpoint(pair[0], pair[1]);
+        let Some(holders) = certain_holders(published, instance, middle) else { continue };
+        if last.as_ref().is_some_and(|last| *last != holders) {
+            changes.push(pair[0]);
+        }
+        last = Some(holders);
+    }
+    changes
+}
+
+/// The live holders; `None` if that is not certain.
+fn certain_holders(
+    published: &Published<'_>,
+    instance: usize,
+    at: Micros,
+) -> Option<BTreeSet<usize>> {
+    let mut holders = BTreeSet::new();
+    for node in 0..=SIMULATED_NODE {
+        let states = published.states(node, instance, at);
+        let is_live = states.presence.contains(&Presence::Live);
+        let is_held = states.roles.iter().any(|role| matches!(*role, "primary" | "partial"));
+        if !is_live || !is_held {
+            continue;
+        }
+        if states.presence.len() > 1
+            || !states.roles.iter().all(|role| matches!(*role, "primary" | "partial"))
+        {
+            return None;
+        }
+        holders.insert(node);
+    }
+    Some(holders)
+}

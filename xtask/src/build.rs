@@ -78,7 +78,7 @@ pub fn vipwatch(profile: &str) -> Result<PathBuf, TaskError> {
 }
 
 /// The name of the example that writes the OpenAPI document.
-const OPENAPI: &str = "openapi";
+pub const OPENAPI: &str = "openapi";
 
 /// Builds debug programs of the workspace with these names; returns their directory.
 ///

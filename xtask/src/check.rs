@@ -51,6 +51,8 @@ pub fn quick() -> TaskResult {
     man::check()?;
     let status = build::cargo()
         .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
+        // With the example, dependencies have the features that clippy has checked; see `build::debug_programs`.
+        .args(["--lib", "--bins", "--example", build::OPENAPI])
         .env("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::private_intra_doc_links")
         .status()?;
     if status.success() {

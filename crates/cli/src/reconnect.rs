@@ -50,7 +50,7 @@ impl RetryWaits {
 }
 
 /// Waits for a time.
-fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     let limit = rustix::event::Timespec::try_from(time).ok();
     // A signal may end the wait early, which is harmless.
     let _ = rustix::event::poll(&mut [], limit.as_ref());

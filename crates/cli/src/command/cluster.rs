@@ -9,12 +9,16 @@ mod balance;
 mod basis;
 mod findings;
 mod history;
+mod node_feed;
 mod nodes;
 mod selection;
 mod source;
 mod status;
 mod watch;
 
+pub(super) use self::basis::push_warning;
+pub(super) use self::node_feed::NodeFeed;
+pub(super) use self::status::{addresses, backups, details, group_counts};
 use crate::args::{ClusterArgs, ClusterCommand, EtcdOptions};
 use crate::failure::CommandError;
 

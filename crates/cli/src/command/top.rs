@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! thread "top-events"    reads the event stream, connects again      ─┐
+//! thread "top-cluster"   reads the cluster after each change          ─┤
 //! thread "top-requests"  reads the documents that a view needs       ─┤ bounded queue ──▶ main loop: model, then view
 //! thread "top-keys"      reads the keyboard                          ─┤
 //! thread "top-signals"   reads SIGTERM, SIGTSTP, SIGCONT             ─┘
@@ -27,8 +28,8 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event};
 use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use vipwatch_api::EventId;
 use vipwatch_api::client::{Client, ClientError};
+use vipwatch_api::{ClusterState, EventId};
 use vipwatch_linux::signal::{TerminalSignal, TerminalSignals};
 use vipwatch_linux::worker::spawn_worker;
 
@@ -36,6 +37,7 @@ use self::model::{LoopStep, Model, TopMessage};
 use self::node_data::{NodeDocuments, Request};
 use self::terminal::{FullScreen, ScreenFrame};
 use self::view::Theme;
+use super::cluster::NodeFeed;
 use crate::args::{ColorChoice, TopArgs};
 use crate::failure::{CommandError, ExitStatus};
 use crate::output::{self, Style};
@@ -64,15 +66,23 @@ pub(crate) fn run(options: &TopArgs) -> Result<(), CommandError> {
         snapshot => snapshot?,
     };
     if options.once {
-        output::print(&printed_frame(options, snapshot, &Style::new()));
+        // A node of an earlier release has no cluster.
+        let cluster = NodeFeed::new(client).next().ok();
+        output::print(&printed_frame(options, snapshot, cluster, &Style::new()));
         return Ok(());
     }
     follow(options, &client, snapshot)
 }
 
 /// One frame as plain text.
-fn printed_frame(options: &TopArgs, snapshot: NodeDocuments, clock: &Style) -> String {
+fn printed_frame(
+    options: &TopArgs,
+    snapshot: NodeDocuments,
+    cluster: Option<ClusterState>,
+    clock: &Style,
+) -> String {
     let mut model = Model::new(options, snapshot);
+    model.data.cluster = cluster;
     model.arrange();
     let (width, height) = terminal::output_size().unzip();
     let wanted = view::overview_height(&model, DEFAULT_ROWS);
@@ -154,9 +164,11 @@ fn start_threads(
     let (requests, taken) = sync_channel(1);
     let (events, events_queue) = (client.clone(), queue.clone());
     let (reader, reader_queue) = (client.clone(), queue.clone());
+    let (cluster, cluster_queue) = (client.clone(), queue.clone());
     let (signal_queue, keys_queue) = (queue.clone(), queue.clone());
     let started = [
         spawn_worker("top-events", move |_| feed::follow(&events, position, &events_queue)),
+        spawn_worker("top-cluster", move |_| feed::follow_cluster(&cluster, &cluster_queue)),
         spawn_worker("top-requests", move |_| feed::read_requests(&reader, &taken, &reader_queue)),
         spawn_worker("top-signals", move |_| read_signals(&signals, &signal_queue)),
         spawn_worker("top-keys", move |_| read_keys(&keys_queue)),

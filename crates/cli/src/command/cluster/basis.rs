@@ -35,7 +35,7 @@ pub(super) fn check_current(basis: &ClusterBasis) -> Result<(), CommandError> {
 }
 
 /// Adds a warning to the beginning of a page, if the view is not current.
-pub(super) fn push_warning(page: &mut String, basis: &ClusterBasis, style: &Style) {
+pub(in crate::command) fn push_warning(page: &mut String, basis: &ClusterBasis, style: &Style) {
     let cause = basis.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     match basis.connection {
         ClusterConnectionState::Connected | ClusterConnectionState::Off => {}

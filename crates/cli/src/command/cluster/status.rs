@@ -103,15 +103,11 @@ fn group_table(groups: &[ClusterGroupItem], style: &Style) -> String {
         [("DETAILS", 24), ("GROUP", 24), ("ADDRESSES", 15), ("BACKUP", 8), ("DETAILS", 8)];
     let mut table = TextTable::new(&head).shrink(&shrinkable);
     for group in groups {
-        let is_backup = |member: &&ClusterMemberItem| {
-            member.role == InstanceRole::Backup && member.node_state == ClusterNodeState::Live
-        };
-        let backups = group.members.iter().filter(is_backup).map(|member| member.node.as_str());
         table.row(vec![
             group.id.clone(),
             group.state.word().to_owned(),
             group.primaries.join(","),
-            backups.collect::<Vec<_>>().join(","),
+            backups(group),
             addresses(group),
             details(group),
         ]);
@@ -119,8 +115,17 @@ fn group_table(groups: &[ClusterGroupItem], style: &Style) -> String {
     table.text(style)
 }
 
+/// The live nodes that are backup.
+pub(in crate::command) fn backups(group: &ClusterGroupItem) -> String {
+    let is_backup = |member: &&ClusterMemberItem| {
+        member.role == InstanceRole::Backup && member.node_state == ClusterNodeState::Live
+    };
+    let backups = group.members.iter().filter(is_backup).map(|member| member.node.as_str());
+    backups.collect::<Vec<_>>().join(",")
+}
+
 /// The first address, and the number of the others.
-fn addresses(group: &ClusterGroupItem) -> String {
+pub(in crate::command) fn addresses(group: &ClusterGroupItem) -> String {
     let first = group.addresses.first().cloned().unwrap_or_default();
     match group.addresses.len() {
         0 | 1 => first,
@@ -129,7 +134,7 @@ fn addresses(group: &ClusterGroupItem) -> String {
 }
 
 /// The findings of the group, and the members that are neither a live primary nor a live backup.
-fn details(group: &ClusterGroupItem) -> String {
+pub(in crate::command) fn details(group: &ClusterGroupItem) -> String {
     let members =
         group.members.iter().filter_map(|member| match (member.node_state, member.role) {
             (ClusterNodeState::Live, InstanceRole::Primary | InstanceRole::Backup) => None,
@@ -187,7 +192,7 @@ fn member_row(group: &ClusterGroupItem, member: &ClusterMemberItem, style: &Styl
 }
 
 /// The number of groups in each state, without zeros: `3 groups: 1 two-primaries, 2 one-primary`.
-fn group_counts(groups: &[ClusterGroupItem]) -> String {
+pub(in crate::command) fn group_counts(groups: &[ClusterGroupItem]) -> String {
     let number = |state| groups.iter().filter(|group| group.state == state).count() as u64;
     let states = GroupState::ALL.map(|state| (number(state), state.word()));
     format!("{}: {}", count(groups.len(), "group"), counts(&states))

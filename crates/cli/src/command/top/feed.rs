@@ -12,12 +12,16 @@ use vipwatch_api::{
     EventFilter, EventId, HistoryFilter, InstanceFilter, NodeEvent, TimelineItem, Timestamp,
 };
 
+use super::super::cluster::NodeFeed;
 use super::model::TopMessage;
 use super::node_data::{Answer, HISTORY_ENTRIES, NodeDocuments, Request};
-use crate::reconnect::{RetryWaits, is_temporary};
+use crate::reconnect::{RetryWaits, is_temporary, pause};
 
 /// Time between two reads of the status, which has what no event reports: silences and problems of files.
 const STATUS_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Minimum time between two reads of the cluster, which may have thousands of groups.
+const CLUSTER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The main loop has ended, so that the thread ends too.
 #[derive(Debug)]
@@ -46,6 +50,26 @@ pub(super) fn follow(client: &Client, position: EventId, queue: &SyncSender<TopM
         match connect(client, queue) {
             Some(next) => position = next,
             None => return,
+        }
+    }
+}
+
+/// Follows the cluster for as long as the main loop runs. A node of an earlier release has no cluster.
+pub(super) fn follow_cluster(client: &Client, queue: &SyncSender<TopMessage>) {
+    let mut feed = NodeFeed::new(client.clone());
+    let mut waits = RetryWaits::default();
+    loop {
+        match feed.next() {
+            Ok(state) => {
+                if send(queue, TopMessage::Cluster(Box::new(state))).is_err() {
+                    return;
+                }
+                waits = RetryWaits::default();
+                pause(CLUSTER_INTERVAL);
+            }
+            // The thread that follows the events reports a lost connection.
+            Err(error) if is_temporary(&error) => waits.pause(),
+            Err(_) => return,
         }
     }
 }

@@ -50,9 +50,12 @@ pub(super) fn press(screen: &mut ScreenState, data: &NodeData, key: KeyEvent) ->
         KeyCode::Char('?') => show(screen, View::Help),
         KeyCode::Char('h') => show(screen, View::History),
         KeyCode::Char('f') => show(screen, View::Findings),
+        KeyCode::Char('c') => show(screen, View::Cluster),
         KeyCode::Char('o') => show(screen, View::Overview),
         KeyCode::Char('/') => {
-            show(screen, View::Overview);
+            if screen.view != View::Cluster {
+                show(screen, View::Overview);
+            }
             screen.is_typing = true;
         }
         KeyCode::Char('r') => {
@@ -95,6 +98,7 @@ fn step(screen: &mut ScreenState, rows: isize) -> KeyEffect {
         }
         View::History => screen.history.step(rows),
         View::Findings => screen.findings.step(rows),
+        View::Cluster => screen.cluster.step(rows),
         View::Detail | View::Help => screen.scroll = screen.scroll.saturating_add_signed(rows),
     }
     KeyEffect::None
@@ -106,6 +110,7 @@ fn show(screen: &mut ScreenState, view: View) {
         screen.scroll = 0;
         screen.history = ListPosition::default();
         screen.findings = ListPosition::default();
+        screen.cluster = ListPosition::default();
     }
 }
 
@@ -131,6 +136,7 @@ fn open(screen: &mut ScreenState, data: &NodeData) -> KeyEffect {
         View::Findings => {
             data.findings.get(screen.findings.selected).and_then(|finding| finding.id.clone())
         }
+        View::Cluster => own_instance(screen, data),
         View::Detail | View::Help => None,
     };
     match id {
@@ -140,6 +146,15 @@ fn open(screen: &mut ScreenState, data: &NodeData) -> KeyEffect {
         }
         None => KeyEffect::None,
     }
+}
+
+/// The instance of the selected group on this node; `None` if it has none here.
+fn own_instance(screen: &ScreenState, data: &NodeData) -> Option<String> {
+    let cluster = data.cluster()?;
+    let group = cluster.groups.get(*screen.groups.get(screen.cluster.selected)?)?;
+    let node = cluster.basis.node.as_ref()?;
+    let own = group.members.iter().find(|member| member.node == *node)?;
+    Some(own.instance.clone())
 }
 
 fn type_filter(screen: &mut ScreenState, code: KeyCode) -> KeyEffect {

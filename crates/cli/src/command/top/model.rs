@@ -2,7 +2,7 @@
 //! The state of the screen, and how messages change it.
 
 use ratatui::crossterm::event::KeyEvent;
-use vipwatch_api::{NodeEvent, NodeStatus, Timestamp};
+use vipwatch_api::{ClusterState, NodeEvent, NodeStatus, Timestamp};
 use vipwatch_linux::signal::TerminalSignal;
 
 use super::input::{self, KeyEffect};
@@ -26,6 +26,8 @@ pub(super) enum TopMessage {
     Connected(Box<NodeDocuments>),
     /// The status of the node, which is read regularly.
     Status(Box<NodeStatus>),
+    /// The cluster, as the node sees it.
+    Cluster(Box<ClusterState>),
     /// An event of the node.
     Event(Box<NodeEvent>),
     /// The connection is lost; another one will begin.
@@ -84,6 +86,7 @@ impl Model {
             }
             TopMessage::Connected(snapshot) => self.data.restart(*snapshot),
             TopMessage::Status(status) => self.data.status(*status),
+            TopMessage::Cluster(cluster) => self.data.cluster = Some(*cluster),
             TopMessage::Event(event) => self.data.event(*event),
             TopMessage::Lost { at, reason } => self.data.lose(at, reason),
             TopMessage::Failed(error) => return Err(error),

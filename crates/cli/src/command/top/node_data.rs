@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use vipwatch_api::{
-    FindingItem, InstanceDetail, InstanceItem, NodeStatus, TimelineItem, Timestamp,
+    ClusterConnectionState, ClusterState, FindingItem, InstanceDetail, InstanceItem, NodeStatus,
+    TimelineItem, Timestamp,
 };
 
 /// Maximum number of entries of the history on the screen.
@@ -62,6 +63,8 @@ pub(super) struct NodeData {
     pub(super) instances: BTreeMap<String, InstanceItem>,
     /// The most serious first.
     pub(super) findings: Vec<FindingItem>,
+    /// The cluster; `None` before it was read, and if the node does not know it.
+    pub(super) cluster: Option<ClusterState>,
     /// Newest first. BOUND: [`HISTORY_ENTRIES`].
     pub(super) history: VecDeque<TimelineItem>,
     /// Why the history could not be read; `None` if it could.
@@ -85,6 +88,7 @@ impl NodeData {
             status: snapshot.status.clone(),
             instances: BTreeMap::new(),
             findings: Vec::new(),
+            cluster: None,
             history: VecDeque::new(),
             history_error: None,
             detail: None,
@@ -113,6 +117,12 @@ impl NodeData {
         self.has_unknown_instance = false;
         self.needs_history = true;
         self.needs_detail = true;
+    }
+
+    /// The cluster; `None` if none is configured.
+    pub(super) fn cluster(&self) -> Option<&ClusterState> {
+        let cluster = self.cluster.as_ref();
+        cluster.filter(|cluster| cluster.basis.connection != ClusterConnectionState::Off)
     }
 
     /// The connection is lost. The screen keeps the last state, and says so.

@@ -3,7 +3,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use vipwatch_api::{InstanceItem, InstanceRole};
+use vipwatch_api::{ClusterGroupItem, InstanceItem, InstanceRole};
 
 use super::super::status::{details, role_order};
 use super::node_data::NodeData;
@@ -20,6 +20,8 @@ pub(super) enum View {
     History,
     /// All findings with hints.
     Findings,
+    /// The nodes, groups and findings of the cluster.
+    Cluster,
     /// The keys.
     Help,
 }
@@ -61,12 +63,15 @@ pub(super) struct ScreenState {
     pub(super) is_reversed: bool,
     /// The ids of the instances that match the filter, in order.
     pub(super) rows: Vec<String>,
+    /// The places of the groups that match the filter, in the list of groups.
+    pub(super) groups: Vec<usize>,
     /// The id of the selected instance; `None` before the first choice.
     pub(super) selected: Option<String>,
     /// The place of the selected instance in `rows`.
     pub(super) position: ListPosition,
     pub(super) history: ListPosition,
     pub(super) findings: ListPosition,
+    pub(super) cluster: ListPosition,
     /// The id of the instance in the detail view; `None` before the first one.
     pub(super) detail: Option<String>,
     /// The first visible line of the detail or of the help.
@@ -85,10 +90,12 @@ impl ScreenState {
             sort: options.sort,
             is_reversed: false,
             rows: Vec::new(),
+            groups: Vec::new(),
             selected: None,
             position: ListPosition::default(),
             history: ListPosition::default(),
             findings: ListPosition::default(),
+            cluster: ListPosition::default(),
             detail: None,
             scroll: 0,
             page: 1,
@@ -115,6 +122,10 @@ impl ScreenState {
             self.position.selected = place;
         }
         self.choose();
+        let groups = data.cluster().map_or(&[][..], |cluster| &cluster.groups).iter().enumerate();
+        let groups =
+            groups.filter(|(_, group)| wanted.is_empty() || group_has_text(group, &wanted));
+        self.groups = groups.map(|(place, _)| place).collect();
     }
 
     /// Makes the instance at the selected place the selected one.
@@ -154,6 +165,16 @@ fn has_text(instance: &InstanceItem, wanted: &str) -> bool {
         || has(instance.cause.word_or(&instance.trigger))
         || instance.addresses.iter().any(|address| has(&address.cidr))
         || has(&details(instance))
+}
+
+/// Whether the group has this text, which is in lower case.
+fn group_has_text(group: &ClusterGroupItem, wanted: &str) -> bool {
+    let has = |text: &str| text.to_lowercase().contains(wanted);
+    has(&group.id)
+        || has(group.state.word())
+        || group.addresses.iter().any(|address| has(address))
+        || group.findings.iter().any(|finding| has(finding))
+        || group.members.iter().any(|member| has(&member.node) || has(&member.instance))
 }
 
 fn compare(a: &InstanceItem, b: &InstanceItem, key: SortKey) -> Ordering {

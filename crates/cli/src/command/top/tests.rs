@@ -26,7 +26,7 @@ pub(super) fn sample_snapshot() -> NodeDocuments {
 #[test]
 fn a_printed_frame_has_all_instances_and_the_wanted_width() {
     let options = options(&["--once", "--width", "120", "--height", "15"]);
-    let text = printed_frame(&options, sample_snapshot(), &Style::of_tests());
+    let text = printed_frame(&options, sample_snapshot(), None, &Style::of_tests());
     assert_eq!(text.lines().count(), 15);
     assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
     insta::assert_snapshot!(text);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Draws the screen. Every text of the node is escaped before it is drawn.
 
+mod cluster;
 mod detail;
 mod lists;
 mod overview;
@@ -48,6 +49,7 @@ pub(super) fn draw(
         View::Detail => detail::draw(data, screen, clock, theme, content, buffer),
         View::History => lists::draw_history(data, screen, clock, theme, content, buffer),
         View::Findings => lists::draw_findings(data, screen, clock, theme, content, buffer),
+        View::Cluster => cluster::draw(data, screen, clock, theme, content, buffer),
         View::Help => draw_help(screen, theme, content, buffer),
     }
     let foot = Rect::new(0, area.height - 1, area.width, 1);
@@ -126,6 +128,10 @@ fn draw_head(data: &NodeData, clock: &Style, theme: Theme, buffer: &mut Buffer) 
     if silences > 0 {
         second.add(&format!("   {}", count(silences, "silence")), theme.normal());
     }
+    if let Some(state) = data.cluster() {
+        second.add("   ", theme.normal());
+        cluster::add_summary(&mut second, state, theme);
+    }
     put(buffer, Rect::new(0, 0, width, 1), &first);
     put(buffer, Rect::new(0, 1, width, 1), &second);
 }
@@ -139,7 +145,7 @@ fn draw_choices(
 ) -> Option<Position> {
     let area = Rect::new(0, 2, buffer.area.width, 1);
     let title = match screen.view {
-        View::Overview => None,
+        View::Overview | View::Cluster => None,
         View::Detail => Some("instance".to_owned()),
         View::History => Some("history, newest first".to_owned()),
         View::Findings => Some(count(data.findings.len(), "finding")),
@@ -154,12 +160,16 @@ fn draw_choices(
     let mut line = StyledLine::plain(label).styled(theme.quiet());
     line.add(if filter.is_empty() && !screen.is_typing { "none" } else { &filter }, theme.strong());
     let cursor = line.width();
-    line.add("   role: ", theme.quiet());
-    line.add(&screen.roles_text(), theme.strong());
-    line.add("   sort: ", theme.quiet());
-    let order = if screen.is_reversed { ", reversed" } else { "" };
-    line.add(&format!("{}{order}", screen.sort.word()), theme.strong());
-    line.add(&format!("   {} shown", screen.rows.len()), theme.quiet());
+    if screen.view == View::Cluster {
+        line.add(&format!("   {} shown", count(screen.groups.len(), "group")), theme.quiet());
+    } else {
+        line.add("   role: ", theme.quiet());
+        line.add(&screen.roles_text(), theme.strong());
+        line.add("   sort: ", theme.quiet());
+        let order = if screen.is_reversed { ", reversed" } else { "" };
+        line.add(&format!("{}{order}", screen.sort.word()), theme.strong());
+        line.add(&format!("   {} shown", screen.rows.len()), theme.quiet());
+    }
     put(buffer, area, &line);
     let x = u16::try_from(cursor).unwrap_or(u16::MAX).min(area.width - 1);
     screen.is_typing.then_some(Position { x, y: area.y })
@@ -168,16 +178,19 @@ fn draw_choices(
 /// The keys of a view in one line.
 fn keys(screen: &ScreenState) -> &'static str {
     match screen.view {
-        View::Overview if screen.is_typing => "type the filter   Enter keep   Esc remove",
-        View::Overview => {
-            "q quit  ? help  Enter detail  / filter  r role  s sort  h history  f findings"
+        View::Overview | View::Cluster if screen.is_typing => {
+            "type the filter   Enter keep   Esc remove"
         }
+        View::Overview => {
+            "q quit  ? help  Enter detail  / filter  r role  h history  f findings  c cluster"
+        }
+        View::Cluster => "Esc back  ↑↓ select  Enter own instance  / filter  q quit  ? help",
         View::Detail | View::Help => "Esc back  ↑↓ scroll  h history  f findings  q quit  ? help",
         View::History | View::Findings => "Esc back  ↑↓ select  Enter detail  q quit  ? help",
     }
 }
 
-const HELP: [(&str, &str); 17] = [
+const HELP: [(&str, &str); 18] = [
     ("↑ ↓  k j", "select the row above or below"),
     ("PgUp PgDn", "move by a page"),
     ("Home End  g G", "move to the first or the last row"),
@@ -190,6 +203,7 @@ const HELP: [(&str, &str); 17] = [
     ("o", "overview of all instances"),
     ("h", "history: the last transitions of all instances"),
     ("f", "findings with hints"),
+    ("c", "cluster: nodes, groups and findings of all nodes"),
     ("?", "this page"),
     ("Ctrl-L", "draw the screen again"),
     ("Ctrl-Z", "stop the program; `fg` continues it"),

@@ -3,8 +3,9 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vipwatch_api::{EvidenceItem, InstanceDetail, InstanceItem};
+use vipwatch_api::{ClusterMemberItem, ClusterState, EvidenceItem, InstanceDetail, InstanceItem};
 
+use super::super::super::cluster::details;
 use super::super::super::doctor::push_finding;
 use super::super::super::history::change_text;
 use super::super::super::show::{detail_lines, role_lines};
@@ -36,6 +37,9 @@ pub(super) fn draw(
     match (data.instances.get(&id).or(detail.map(|detail| &detail.instance)), detail) {
         (Some(instance), detail) => {
             page.add_role(instance, clock);
+            if let Some(cluster) = data.cluster() {
+                page.add_cluster(&id, cluster);
+            }
             page.add_stopwatch(instance, detail.map(|detail| &**detail));
             if let Some(detail) = detail {
                 page.add_detail(detail, clock);
@@ -81,6 +85,24 @@ impl DetailPage {
         if let Some(evidence) = evidence.filter(|text| !text.is_empty()) {
             self.add_text(&format!("{:<NAME_WIDTH$}{evidence}", "evidence"));
         }
+    }
+
+    /// The state of the instance's group in the cluster.
+    fn add_cluster(&mut self, id: &str, cluster: &ClusterState) {
+        let node = cluster.basis.node.as_deref();
+        let is_own = |member: &ClusterMemberItem| {
+            Some(member.node.as_str()) == node && member.instance == id
+        };
+        let group = cluster.groups.iter().find(|group| group.members.iter().any(is_own));
+        let Some(group) = group else { return };
+        let primaries = match group.primaries.as_slice() {
+            [] => "no live node holds the addresses".to_owned(),
+            nodes => format!("held by {}", nodes.join(", ")),
+        };
+        let details = details(group);
+        let details = if details.is_empty() { details } else { format!("; {details}") };
+        let text = format!("{}: {}, {primaries}{details}", group.id, group.state.word());
+        self.add_text(&format!("{:<NAME_WIDTH$}{text}", "cluster"));
     }
 
     fn add_stopwatch(&mut self, instance: &InstanceItem, detail: Option<&InstanceDetail>) {

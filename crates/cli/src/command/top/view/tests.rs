@@ -214,3 +214,49 @@ fn a_list_of_5000_instances_builds_only_the_visible_rows() {
     assert!(screen.contains("> P primary VI_4999"), "{screen}");
     assert_eq!(screen.matches("P primary").count(), model.screen.page);
 }
+
+#[test]
+fn the_cluster_has_nodes_groups_and_findings() {
+    let mut model = model();
+    press(&mut model, &[KeyCode::Char('c')]);
+    let screen = text(&mut model, 80, 12);
+    assert!(screen.contains("no cluster is configured"), "{screen}");
+    take(&mut model, TopMessage::Cluster(Box::new(samples::cluster::state())));
+    insta::assert_snapshot!("cluster", text(&mut model, 120, 20));
+    insta::assert_snapshot!("cluster_narrow", text(&mut model, 60, 16));
+}
+
+#[test]
+fn a_stale_view_of_the_cluster_says_since_when() {
+    let mut model = model();
+    let mut state = samples::cluster::state();
+    state.basis = samples::cluster::stale_basis();
+    take(&mut model, TopMessage::Cluster(Box::new(state)));
+    press(&mut model, &[KeyCode::Char('c')]);
+    let screen = text(&mut model, 100, 20);
+    assert!(screen.contains("\nstale since 2026-11-16 15:55:00+01:00"), "{screen}");
+    assert!(screen.contains("cluster STALE"), "{screen}");
+}
+
+#[test]
+fn a_group_of_ten_thousand_is_found_by_the_filter_and_opens_its_own_instance() {
+    let mut model = model();
+    let mut state = samples::cluster::state();
+    state.groups = samples::cluster::many_groups(10_000).items;
+    take(&mut model, TopMessage::Cluster(Box::new(state)));
+    press(&mut model, &[KeyCode::Char('c'), KeyCode::Char('/')]);
+    press(&mut model, &"router-7777".chars().map(KeyCode::Char).collect::<Vec<_>>());
+    let screen = text(&mut model, 100, 20);
+    assert!(screen.contains("1 group shown") && screen.contains("router:router-7777"), "{screen}");
+    press(&mut model, &[KeyCode::Enter, KeyCode::Enter]);
+    assert_eq!(model.screen.detail.as_deref(), Some("router-7777"));
+}
+
+#[test]
+fn the_detail_has_the_state_of_the_group_in_the_cluster() {
+    let mut model = detail_model();
+    take(&mut model, TopMessage::Cluster(Box::new(samples::cluster::state())));
+    let screen = text(&mut model, 100, 60);
+    let line = "cluster         vrrp:ipv4:51:192.0.2.10: two-primaries, held by net-1, net-2";
+    assert!(screen.contains(line), "{screen}");
+}

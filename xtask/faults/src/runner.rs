@@ -38,7 +38,8 @@ pub fn collect(options: &RunOptions) -> Result<Summary, FaultsError> {
     });
     std::fs::create_dir_all(&base)?;
     let began = Instant::now();
-    let summary = Mutex::new(Summary::default());
+    let is_cluster = options.lab == LabKind::Cluster;
+    let summary = Mutex::new(Summary { is_cluster, ..Summary::default() });
     in_parallel(options.jobs, &options.seeds, |seed| {
         let verdict = run_seed(options, *seed, &base.join(format!("seed{seed}")));
         let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,10 +123,15 @@ fn record(options: &RunOptions, seed: u64, directory: &Path) -> Result<(), Fault
     Err(FaultsError(format!("the lab failed: {reason}")))
 }
 
+/// Whether the recordings in a directory are those of a cluster.
+fn is_cluster(directory: &Path) -> bool {
+    let setup = std::fs::read_to_string(directory.join("setup.json")).unwrap_or_default();
+    let setup: serde_json::Value = serde_json::from_str(&setup).unwrap_or_default();
+    setup["kind"] == "cluster"
+}
+
 fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
-    let setup = std::fs::read_to_string(directory.join("setup.json"))?;
-    let setup: serde_json::Value = serde_json::from_str(&setup)?;
-    let verdict = if setup["kind"] == "cluster" {
+    let verdict = if is_cluster(directory) {
         cluster::check::judge(directory, strictness)?
     } else {
         check::judge(directory, strictness)?
@@ -153,6 +159,7 @@ pub fn judge_again(directory: &Path) -> Result<(), FaultsError> {
         summary.add(verdict.unwrap_or_else(|FaultsError(error)| {
             RunVerdict::broken(0, &format!("{}: {error}", run.display()))
         }));
+        summary.is_cluster |= is_cluster(&run);
         println!("{}", summary.last_line());
     }
     print!("{}", summary.text());

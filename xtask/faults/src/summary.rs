@@ -12,6 +12,8 @@ use crate::check::verdict::{JudgedCount, RunVerdict, share};
 #[derive(Default)]
 pub struct Summary {
     pub verdicts: Vec<RunVerdict>,
+    /// The runs are about the cluster, whose checker does not judge causes.
+    pub is_cluster: bool,
 }
 
 /// The counts of all runs, by the name of a finding or the word of a cause.
@@ -61,8 +63,10 @@ impl Summary {
     pub fn text(&self) -> String {
         let mut text = String::new();
         table(&mut text, "finding", &self.counts(|verdict| &verdict.findings));
-        table(&mut text, "cause", &self.counts(|verdict| &verdict.causes));
-        let _ = writeln!(text, "\n{}", self.unknown_share().line());
+        if !self.is_cluster {
+            table(&mut text, "cause", &self.counts(|verdict| &verdict.causes));
+            let _ = writeln!(text, "\n{}", self.unknown_share().line());
+        }
         let failed: Vec<&RunVerdict> =
             self.verdicts.iter().filter(|verdict| !verdict.failures.is_empty()).collect();
         for verdict in &failed {
@@ -73,12 +77,12 @@ impl Summary {
         }
         let transitions: u32 = self.verdicts.iter().map(|verdict| verdict.transitions).sum();
         let faults: usize = self.verdicts.iter().map(|verdict| verdict.faults.len()).sum();
-        let _ = writeln!(
-            text,
-            "\n{} runs, {} failed; {faults} faults, {transitions} transitions",
-            self.verdicts.len(),
-            failed.len()
-        );
+        let (runs, failed) = (self.verdicts.len(), failed.len());
+        let _ = write!(text, "\n{runs} runs, {failed} failed; {faults} faults");
+        if !self.is_cluster {
+            let _ = write!(text, ", {transitions} transitions");
+        }
+        text.push('\n');
         text
     }
 

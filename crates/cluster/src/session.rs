@@ -10,9 +10,22 @@
 //! No call of the node waits for etcd. The worker reads the records through [`RecordSource`] on its own thread, and
 //! reports through [`ClusterObserver`].
 
+mod apply;
+mod conflict;
+mod counters;
+mod handle;
+mod heartbeat;
+mod publish;
+mod registration;
+mod settings;
 mod source;
+mod worker;
+mod write;
 
+pub use self::counters::ClusterCounters;
+pub use self::handle::ClusterHandle;
+pub use self::settings::SessionSettings;
 pub use self::source::{
-    ClusterEvent, ClusterObserver, ConfirmationId, ConfirmationRequest, NodeFacts, RecordSource,
-    WantedRole,
+    ClusterEvent, ClusterObserver, ConfirmationId, ConfirmationRequest, DeliveredFinding,
+    NodeFacts, RecordSource, WantedRole,
 };

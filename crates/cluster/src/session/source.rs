@@ -4,7 +4,7 @@
 use vipwatch_api::ClusterConnectionState;
 use vipwatch_core::InstanceId;
 
-use crate::key::Bucket;
+use crate::key::{Bucket, FindingId};
 use crate::record::{FindingRecord, RoleRecord};
 
 /// The records that a node wants to publish. The session calls it on its own thread, while the main loop runs: an
@@ -60,6 +60,17 @@ pub struct ConfirmationRequest {
     /// The instances that another live node claims too. Empty for a regular heartbeat: then it is enough that the main
     /// loop has read the waiting events.
     pub instances: Vec<InstanceId>,
+}
+
+/// A target has received the opening or the end of a finding.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeliveredFinding {
+    /// The finding.
+    pub id: FindingId,
+    /// The name of the target.
+    pub target: String,
+    /// Whether it is the end of the finding.
+    pub is_closed: bool,
 }
 
 /// What the session reports to the node.

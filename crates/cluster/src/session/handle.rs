@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The node's side of a session: marks, confirmations, the view and its connection.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
+use std::thread::JoinHandle;
+
+use tokio::sync::Notify;
+use vipwatch_api::{ClusterBasis, ClusterConnectionState, ClusterScope, ClusterSource, Timestamp};
+use vipwatch_core::InstanceId;
+
+use super::counters::SessionCounters;
+use super::worker::Worker;
+use super::{
+    ClusterCounters, ClusterObserver, ConfirmationId, DeliveredFinding, RecordSource,
+    SessionSettings,
+};
+use crate::follow::SharedView;
+use crate::key::{ClusterName, KeySpace};
+use crate::view::ClusterView;
+
+/// The stack of the session's thread in bytes. Its work is on the heap of the runtime.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// The session of a node with etcd. Dropping it ends the session without a word to etcd, as a crash does; [`Self::stop`]
+/// says that the node was stopped.
+pub struct ClusterHandle {
+    shared: Arc<SessionShared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The state that the session's thread and the node share.
+pub(super) struct SessionShared {
+    node: ClusterName,
+    domain: ClusterName,
+    pub(super) view: SharedView,
+    pub(super) counters: SessionCounters,
+    requests: Mutex<SessionRequests>,
+    status: Mutex<SessionStatus>,
+    /// Wakes the session.
+    pub(super) wake: Notify,
+    /// Wakes the session although it waits for etcd.
+    ending: Notify,
+}
+
+/// Requests of the node that the session has not taken yet.
+// BOUND: at most one entry for each instance, and for each finding and target.
+#[derive(Debug, Default)]
+pub(super) struct SessionRequests {
+    /// All instances may have changed.
+    pub(super) is_all_marked: bool,
+    pub(super) marked: BTreeSet<InstanceId>,
+    pub(super) confirmed: Option<ConfirmationId>,
+    pub(super) delivered: BTreeSet<DeliveredFinding>,
+    pub(super) end: Option<SessionEnd>,
+}
+
+/// How the session is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SessionEnd {
+    /// The node is stopped: etcd shall know it.
+    Stop,
+    /// At once.
+    Abandon,
+}
+
+/// The state of the connection.
+#[derive(Debug, Clone)]
+pub(super) struct SessionStatus {
+    pub(super) connection: ClusterConnectionState,
+    pub(super) scope: ClusterScope,
+    pub(super) endpoint: Option<String>,
+    pub(super) stale_since: Option<Timestamp>,
+    pub(super) error: Option<String>,
+    pub(super) is_registered: bool,
+    pub(super) is_reporter: bool,
+    pub(super) is_name_taken: bool,
+}
+
+impl ClusterHandle {
+    /// Starts the session on a thread of its own.
+    pub fn start(
+        settings: SessionSettings,
+        source: Arc<dyn RecordSource>,
+        observer: Arc<dyn ClusterObserver>,
+    ) -> io::Result<Self> {
+        let status = SessionStatus {
+            connection: ClusterConnectionState::Connecting,
+            scope: settings.scope,
+            endpoint: None,
+            stale_since: None,
+            error: None,
+            is_registered: false,
+            is_reporter: false,
+            is_name_taken: false,
+        };
+        let keys = KeySpace::new(&settings.domain);
+        let shared = Arc::new(SessionShared {
+            node: settings.node.clone(),
+            domain: settings.domain.clone(),
+            view: SharedView::new(ClusterView::new(keys)),
+            counters: SessionCounters::default(),
+            requests: Mutex::new(SessionRequests { is_all_marked: true, ..Default::default() }),
+            status: Mutex::new(status),
+            wake: Notify::new(),
+            ending: Notify::new(),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(1)
+            .thread_stack_size(STACK_BYTES)
+            .build()?;
+        let worker = Worker::new(settings, source, observer, shared.clone());
+        let thread = std::thread::Builder::new().name("cluster".to_owned()).stack_size(STACK_BYTES);
+        let thread = thread.spawn(move || runtime.block_on(worker.run()))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// The record of an instance may have changed. This only makes a note, and never waits.
+    pub fn mark(&self, instance: &InstanceId) {
+        let mut requests = self.shared.requests();
+        if !requests.is_all_marked && !requests.marked.contains(instance) {
+            requests.marked.insert(instance.clone());
+        }
+        drop(requests);
+        self.shared.wake.notify_one();
+    }
+
+    /// All records may have changed, or instances were added or removed.
+    pub fn mark_all(&self) {
+        let mut requests = self.shared.requests();
+        requests.is_all_marked = true;
+        requests.marked.clear();
+        drop(requests);
+        self.shared.wake.notify_one();
+    }
+
+    /// The main loop confirms the roles: every change that it knows was marked before this call.
+    pub fn confirm(&self, id: ConfirmationId) {
+        let mut requests = self.shared.requests();
+        requests.confirmed = requests.confirmed.max(Some(id));
+        drop(requests);
+        self.shared.wake.notify_one();
+    }
+
+    /// A target has received a finding. The reporter writes it to etcd, so that the next reporter does not deliver the
+    /// finding again.
+    pub fn told(&self, delivered: DeliveredFinding) {
+        self.shared.requests().delivered.insert(delivered);
+        self.shared.wake.notify_one();
+    }
+
+    /// The view. The session waits while the guard exists: make a document, and drop it.
+    pub fn view(&self) -> RwLockReadGuard<'_, ClusterView> {
+        self.shared.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What answers from the view rest on.
+    pub fn basis(&self) -> ClusterBasis {
+        let status = self.shared.status().clone();
+        ClusterBasis {
+            node: Some(self.shared.node.to_string()),
+            source: ClusterSource::Node,
+            domain: Some(self.shared.domain.to_string()),
+            scope: status.scope,
+            connection: status.connection,
+            endpoint: status.endpoint,
+            stale_since: status.stale_since,
+            error: status.error,
+            revision: self.view().revision(),
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Whether etcd has this node as a running node.
+    pub fn is_registered(&self) -> bool {
+        self.shared.status().is_registered
+    }
+
+    /// Whether this node delivers the findings of the cluster.
+    pub fn is_reporter(&self) -> bool {
+        self.shared.status().is_reporter
+    }
+
+    /// Whether another process publishes under this node's name.
+    pub fn is_name_taken(&self) -> bool {
+        self.shared.status().is_name_taken
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> ClusterCounters {
+        self.shared.counters.values()
+    }
+
+    /// Says in etcd that the node was stopped, and ends the session. It takes at most about two seconds if etcd does not
+    /// answer.
+    pub fn stop(mut self) {
+        self.end(SessionEnd::Stop);
+    }
+
+    fn end(&mut self, end: SessionEnd) {
+        self.shared.requests().end.get_or_insert(end);
+        self.shared.ending.notify_one();
+        if let Some(thread) = self.thread.take()
+            && let Err(panic) = thread.join()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for ClusterHandle {
+    fn drop(&mut self) {
+        if self.thread.is_some() && !std::thread::panicking() {
+            self.end(SessionEnd::Abandon);
+        }
+    }
+}
+
+impl SessionShared {
+    pub(super) fn requests(&self) -> MutexGuard<'_, SessionRequests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn status(&self) -> MutexGuard<'_, SessionStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the session is to end.
+    pub(super) async fn ended(&self) -> SessionEnd {
+        loop {
+            let end = self.requests().end;
+            if let Some(end) = end {
+                return end;
+            }
+            self.ending.notified().await;
+        }
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The thread of the session: connects, follows etcd, and writes what has changed.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use vipwatch_api::{ClusterConnectionState, ClusterScope, Timestamp};
+use vipwatch_core::ErrorChain;
+
+use super::conflict::Conflicts;
+use super::counters::add;
+use super::handle::{SessionEnd, SessionShared};
+use super::heartbeat::HeartbeatState;
+use super::publish::PublishedRoles;
+use super::registration::{NodeIdentityKeys, Registration};
+use super::{ClusterEvent, ClusterObserver, RecordSource, SessionSettings};
+use crate::etcd::{Connection, EndpointOrder, EtcdError, EtcdErrorKind, LeaseStream};
+use crate::follow::RangeFollower;
+
+/// The time for the last words to etcd.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// A connection that has worked for this long is not the reason for a longer wait.
+const STABLE_TIME: Duration = Duration::from_secs(10);
+
+/// Changes of the view within this time are one event.
+const EVENT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The wait before the next write after etcd has rejected one.
+const REJECTED_WAIT: Duration = Duration::from_secs(5);
+
+/// The state of the session. It survives a lost connection.
+pub(super) struct Worker {
+    pub(super) settings: SessionSettings,
+    pub(super) source: Arc<dyn RecordSource>,
+    pub(super) observer: Arc<dyn ClusterObserver>,
+    pub(super) shared: Arc<SessionShared>,
+    pub(super) identity: NodeIdentityKeys,
+    order: EndpointOrder,
+    pub(super) follower: RangeFollower,
+    pub(super) published: PublishedRoles,
+    /// `None` before the registration, and after its loss.
+    pub(super) registration: Option<Registration>,
+    pub(super) heartbeat: HeartbeatState,
+    pub(super) conflicts: Conflicts,
+    /// The greatest revision of etcd in any answer.
+    pub(super) revision: i64,
+    /// No write before this time: etcd has rejected one, or another process has the name.
+    write_after: Option<Instant>,
+    /// When the node is told that the view has changed; `None` if it has not.
+    event_due: Option<Instant>,
+    last_event: Instant,
+}
+
+/// A connection and its open streams.
+pub(super) struct SessionLink<'a> {
+    pub(super) connection: &'a Connection,
+    /// The stream that renews the lease of the process.
+    pub(super) lease: Option<LeaseStream>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        settings: SessionSettings,
+        source: Arc<dyn RecordSource>,
+        observer: Arc<dyn ClusterObserver>,
+        shared: Arc<SessionShared>,
+    ) -> Self {
+        // The keys of a hash map are random.
+        let seed = RandomState::new().hash_one(&settings.epoch);
+        let identity = NodeIdentityKeys::new(&settings, format!("{seed:016x}"));
+        let keys = identity.keys().clone();
+        let (node, epoch) = (settings.node.clone(), settings.epoch.clone());
+        Self {
+            source,
+            observer,
+            shared,
+            identity,
+            order: EndpointOrder::new(seed),
+            follower: RangeFollower::new(keys.clone()),
+            published: PublishedRoles::new(keys, node, epoch),
+            registration: None,
+            heartbeat: HeartbeatState::new(settings.heartbeat),
+            conflicts: Conflicts::default(),
+            revision: 0,
+            write_after: None,
+            event_due: None,
+            last_event: Instant::now(),
+            settings,
+        }
+    }
+
+    /// Runs until the session is to end.
+    pub(super) async fn run(mut self) {
+        let shared = self.shared.clone();
+        loop {
+            let key = self.identity.keys().all().to_owned();
+            let connection = tokio::select! {
+                biased;
+                _ = shared.ended() => return,
+                connection = self.order.connect(&self.settings.etcd, &key) => connection,
+            };
+            let error = match connection {
+                Err(error) => error,
+                Ok(connection) => {
+                    let began = Instant::now();
+                    let error = tokio::select! {
+                        biased;
+                        end = shared.ended() => return self.finish(end, &connection).await,
+                        Err(error) = self.serve(&connection) => error,
+                    };
+                    if began.elapsed() >= STABLE_TIME {
+                        self.order.reset();
+                    }
+                    error
+                }
+            };
+            self.disconnected(&error);
+            let wait = self.order.next_wait();
+            tokio::select! {
+                biased;
+                _ = shared.ended() => return,
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Uses a connection until it fails.
+    async fn serve(&mut self, connection: &Connection) -> Result<Infallible, EtcdError> {
+        add(&self.shared.counters.connections, 1);
+        let mut link = SessionLink { connection, lease: None };
+        self.take_requests();
+        self.follow_ranges(connection).await?;
+        self.connected(connection);
+        self.write_after = None;
+        self.heartbeat.make_due();
+        loop {
+            self.take_requests();
+            if self.published.take_bucket_change() {
+                self.follow_ranges(connection).await?;
+            }
+            self.write(&mut link).await?;
+            self.report_view();
+            let deadline = self.next_deadline();
+            tokio::select! {
+                followed = self.follower.next(connection) => {
+                    let followed = followed?;
+                    self.apply(connection, followed).await?;
+                }
+                () = self.shared.wake.notified() => {}
+                () = sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    /// Writes what has changed, in an order that readers rely on: first the name, then the roles, then the heartbeat that
+    /// confirms them.
+    async fn write(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        if self.write_after.is_some_and(|after| Instant::now() < after) {
+            return Ok(());
+        }
+        self.write_after = None;
+        match self.write_all(link).await {
+            Err(error) if is_rejection(&error) => {
+                // The connection works, and the view follows etcd.
+                self.note_error(&error);
+                self.write_after = Some(Instant::now() + REJECTED_WAIT);
+                Ok(())
+            }
+            Ok(()) => {
+                if self.write_after.is_none() {
+                    self.shared.status().error = None;
+                }
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    async fn write_all(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        if self.registration.is_none() {
+            self.register(link).await?;
+        }
+        self.publish(link).await?;
+        self.beat(link).await
+    }
+
+    /// No write before the next heartbeat: another process has the name.
+    pub(super) fn pause_writes(&mut self) {
+        self.write_after = Some(Instant::now() + self.settings.heartbeat);
+    }
+
+    /// Writes may be possible again.
+    pub(super) fn resume_writes(&mut self) {
+        self.write_after = None;
+    }
+
+    /// Takes the requests of the node.
+    fn take_requests(&mut self) {
+        let mut requests = self.shared.requests();
+        let is_all = std::mem::take(&mut requests.is_all_marked);
+        let marked = std::mem::take(&mut requests.marked);
+        let confirmed = requests.confirmed.take();
+        drop(requests);
+        for instance in &marked {
+            let bucket = self.source.role(instance).map(|wanted| wanted.bucket);
+            self.published.mark(instance, bucket);
+        }
+        if is_all {
+            let instances = self.source.instances();
+            let present: BTreeSet<_> = instances.iter().collect();
+            let known: Vec<_> = self.published.instances().cloned().collect();
+            for gone in known.iter().filter(|instance| !present.contains(instance)) {
+                self.published.mark(gone, None);
+            }
+            for instance in &instances {
+                let bucket = self.source.role(instance).map(|wanted| wanted.bucket);
+                self.published.mark(instance, bucket);
+            }
+        }
+        if confirmed.is_some_and(|id| self.heartbeat.confirm(id)) {
+            add(&self.shared.counters.confirmations, 1);
+        }
+    }
+
+    /// Follows the ranges of the view's scope.
+    pub(super) async fn follow_ranges(&mut self, connection: &Connection) -> Result<(), EtcdError> {
+        let keys = self.identity.keys();
+        let mut ranges = RangeFollower::common(keys);
+        match self.shared.status().scope {
+            ClusterScope::Full => {
+                ranges.insert(keys.roles());
+            }
+            ClusterScope::Own => ranges.extend(self.published.bucket_prefixes()),
+        }
+        self.follower.set_ranges(&ranges, &self.shared.view);
+        self.sync(connection).await
+    }
+
+    pub(super) async fn sync(&mut self, connection: &Connection) -> Result<(), EtcdError> {
+        let Self { follower, shared, published, .. } = self;
+        let count = follower.sync(connection, &shared.view, published).await?;
+        add(&shared.counters.range_reads, count);
+        if count > 0 {
+            self.revision = self.revision.max(self.view_revision());
+            self.view_changed();
+        }
+        self.check_all_conflicts();
+        Ok(())
+    }
+
+    /// The view has changed: the node is told soon.
+    pub(super) fn view_changed(&mut self) {
+        let due = (self.last_event + EVENT_INTERVAL).max(Instant::now());
+        self.event_due.get_or_insert(due);
+    }
+
+    fn report_view(&mut self) {
+        if self.event_due.is_some_and(|due| due <= Instant::now()) {
+            self.event_due = None;
+            self.last_event = Instant::now();
+            self.observer.event(ClusterEvent::ViewChanged);
+        }
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let heartbeat = self.heartbeat.deadline();
+        let write = match self.write_after {
+            Some(after) => after,
+            None => heartbeat,
+        };
+        self.event_due.map_or(write, |due| due.min(write))
+    }
+
+    fn connected(&mut self, connection: &Connection) {
+        let mut status = self.shared.status();
+        status.connection = ClusterConnectionState::Connected;
+        status.endpoint = Some(connection.endpoint().to_owned());
+        status.stale_since = None;
+        status.error = None;
+        drop(status);
+        tracing::info!(endpoint = connection.endpoint(), "connected to etcd");
+        self.connection_changed(ClusterConnectionState::Connected);
+    }
+
+    fn disconnected(&mut self, error: &EtcdError) {
+        self.follower.detach();
+        self.note_error(error);
+        let mut status = self.shared.status();
+        status.endpoint = None;
+        let before = status.connection;
+        if before == ClusterConnectionState::Connected {
+            status.connection = ClusterConnectionState::Stale;
+            status.stale_since = Some(Timestamp::now());
+        }
+        let now = status.connection;
+        drop(status);
+        if now != before {
+            self.connection_changed(now);
+        }
+    }
+
+    fn connection_changed(&mut self, state: ClusterConnectionState) {
+        self.observer.event(ClusterEvent::ConnectionChanged(state));
+    }
+
+    /// Counts an error, and shows it in the answers of the node. An error that stays the same is logged once.
+    fn note_error(&self, error: &EtcdError) {
+        self.shared.counters.add_error(error.kind());
+        let text = ErrorChain(error).to_string();
+        let mut status = self.shared.status();
+        let is_new = status.error.as_ref() != Some(&text);
+        status.error = Some(text.clone());
+        drop(status);
+        if is_new {
+            tracing::warn!(error = text, hint = error.hint(), "etcd failed");
+        }
+    }
+
+    /// The last words to etcd.
+    async fn finish(&self, end: SessionEnd, connection: &Connection) {
+        let (SessionEnd::Stop, Some(registration)) = (end, &self.registration) else { return };
+        match timeout(STOP_LIMIT, self.identity.leave(connection, registration)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let error = ErrorChain(&error).to_string();
+                tracing::warn!(error, "cannot tell etcd that the node stops");
+            }
+            Err(_) => tracing::warn!("etcd did not answer while the node stopped"),
+        }
+    }
+}
+
+/// Whether etcd works, and does not accept this write.
+fn is_rejection(error: &EtcdError) -> bool {
+    matches!(error.kind(), EtcdErrorKind::NoSpace | EtcdErrorKind::Access | EtcdErrorKind::Rejected)
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The writes of the session: registration, roles, heartbeats.
+
+use tokio::time::Instant;
+
+use super::ClusterEvent;
+use super::counters::add;
+use super::registration::{HeartbeatValues, RegistrationAttempt, RegistrationLoss};
+use super::worker::{SessionLink, Worker};
+use crate::etcd::EtcdError;
+
+impl Worker {
+    /// Takes the name of the node in etcd, if no other process has it.
+    pub(super) async fn register(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        self.heartbeat.restart();
+        let values = self.heartbeat_values();
+        match self.identity.register(link.connection, values).await? {
+            RegistrationAttempt::Registered(registration, keys) => {
+                self.registration = Some(registration);
+                link.lease = None;
+                self.published.note_keys(&keys);
+                let mut status = self.shared.status();
+                status.is_registered = true;
+                let was_taken = std::mem::take(&mut status.is_name_taken);
+                drop(status);
+                tracing::info!(node = %self.settings.node, "registered in etcd");
+                if was_taken {
+                    self.observer.event(ClusterEvent::NameFree);
+                }
+            }
+            RegistrationAttempt::Lost(loss) => self.lose_registration(loss),
+        }
+        Ok(())
+    }
+
+    /// This process no longer has the name in etcd.
+    pub(super) fn lose_registration(&mut self, loss: RegistrationLoss) {
+        let was_registered = self.registration.take().is_some();
+        self.heartbeat.restart();
+        let mut status = self.shared.status();
+        status.is_registered = false;
+        match loss {
+            RegistrationLoss::LeaseEnded if was_registered => {
+                drop(status);
+                add(&self.shared.counters.lease_losses, 1);
+                tracing::warn!(node = %self.settings.node, "the lease of this node in etcd has ended");
+            }
+            RegistrationLoss::LeaseEnded => {}
+            RegistrationLoss::NameTaken { epoch, version } => {
+                let is_new = !std::mem::replace(&mut status.is_name_taken, true);
+                drop(status);
+                self.pause_writes();
+                if is_new {
+                    add(&self.shared.counters.name_conflicts, 1);
+                    let node = self.settings.node.as_str();
+                    tracing::warn!(
+                        node,
+                        epoch,
+                        version,
+                        "another process uses the name of this node"
+                    );
+                    self.observer.event(ClusterEvent::NameTaken { epoch, version });
+                }
+            }
+        }
+    }
+
+    /// Writes the roles that differ from those in etcd.
+    pub(super) async fn publish(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        while let Some(registration) = self.registration {
+            let source = self.source.clone();
+            let role = |instance: &_| source.role(instance);
+            let Some(batch) = self.published.next_batch(registration.membership, role) else {
+                return Ok(());
+            };
+            let fence = vec![self.identity.fence(&registration)];
+            let operations = batch.operations.clone();
+            let (count, bytes) = (operations.len(), batch.bytes);
+            let node_key = &self.identity.node_key;
+            match link.connection.commit(fence, operations, node_key).await {
+                Ok(result) if result.is_done => {
+                    self.revision = self.revision.max(result.revision);
+                    self.published.committed(batch, result.revision);
+                    self.count_write(count, bytes);
+                }
+                Ok(result) => {
+                    self.published.failed(batch);
+                    let loss = self.identity.loss(&result);
+                    self.lose_registration(loss);
+                }
+                Err(error) => {
+                    self.published.failed(batch);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn count_write(&self, count: usize, bytes: usize) {
+        add(&self.shared.counters.transactions, 1);
+        add(&self.shared.counters.writes, count);
+        add(&self.shared.counters.written_bytes, bytes);
+    }
+
+    /// Renews the lease, asks the main loop, and writes a heartbeat, each when it is due.
+    pub(super) async fn beat(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        let now = Instant::now();
+        if self.heartbeat.is_due(now) && !self.renew(link).await? {
+            return Ok(());
+        }
+        self.confirm_conflicts();
+        let Some(mut registration) = self.registration else { return Ok(()) };
+        if !self.heartbeat.is_ready(now) {
+            return Ok(());
+        }
+        let values = self.heartbeat_values();
+        let written = self.identity.heartbeat(link.connection, &mut registration, values).await?;
+        match written {
+            Ok(revision) => {
+                self.registration = Some(registration);
+                self.revision = self.revision.max(revision);
+                self.heartbeat.written();
+                add(&self.shared.counters.heartbeats, 1);
+                self.count_write(1, 0);
+            }
+            Err(loss) => self.lose_registration(loss),
+        }
+        Ok(())
+    }
+
+    /// Renews the lease, and asks the main loop for a confirmation. Returns false if the lease has ended.
+    async fn renew(&mut self, link: &mut SessionLink<'_>) -> Result<bool, EtcdError> {
+        let Some(registration) = &mut self.registration else { return Ok(false) };
+        match registration.renew(link.connection, &mut link.lease).await {
+            Ok(revision) => self.revision = self.revision.max(revision),
+            Err(EtcdError::LeaseEnded { .. }) => {
+                link.lease = None;
+                self.lose_registration(RegistrationLoss::LeaseEnded);
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        self.heartbeat.begin(Instant::now());
+        let unconfirmed = self.conflicts.unconfirmed(self.heartbeat.seen());
+        let request = self.heartbeat.ask(self.revision, unconfirmed);
+        self.observer.event(ClusterEvent::ConfirmationWanted(request));
+        Ok(true)
+    }
+
+    /// Asks the main loop at once if another live node claims an address that this node claims too.
+    pub(super) fn confirm_conflicts(&mut self) {
+        if self.registration.is_none() {
+            return;
+        }
+        let unconfirmed = self.conflicts.unconfirmed(self.heartbeat.asked_seen());
+        if !unconfirmed.is_empty() {
+            let request = self.heartbeat.ask(self.revision, unconfirmed);
+            self.observer.event(ClusterEvent::ConfirmationWanted(request));
+        }
+    }
+
+    fn heartbeat_values(&mut self) -> HeartbeatValues {
+        let facts = self.source.facts();
+        let (count, seen) = (self.heartbeat.next_count(), self.heartbeat.seen());
+        HeartbeatValues { count, seen, seq: facts.seq, instances: facts.instances }
+    }
+}

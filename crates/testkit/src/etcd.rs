@@ -82,6 +82,8 @@ pub struct Etcd {
 #[derive(Debug)]
 struct EtcdMember {
     place: EtcdPlace,
+    /// Its own place while it runs on another one.
+    home: Option<EtcdPlace>,
     /// `None` after it was stopped or killed.
     child: Option<Child>,
 }
@@ -107,7 +109,8 @@ impl Etcd {
 
     /// As [`Self::start`], without waiting: for certificates that `etcdctl` does not accept.
     pub fn spawned(directory: &Path, places: Vec<EtcdPlace>, options: EtcdOptions) -> Self {
-        let members = places.into_iter().map(|place| EtcdMember { place, child: None }).collect();
+        let members =
+            places.into_iter().map(|place| EtcdMember { place, home: None, child: None }).collect();
         let directory = directory.join("etcd");
         let mut etcd = Self { directory, options, members, login: None };
         std::fs::create_dir_all(&etcd.directory).expect("create the directory of etcd");
@@ -211,6 +214,23 @@ impl Etcd {
     /// As [`Self::restart`], without waiting: without a majority, no member answers.
     pub fn restart_only(&mut self, number: usize) {
         self.spawn(number);
+    }
+
+    /// Starts the killed member of a cluster with one member on another address for its clients, so that only the test
+    /// reaches it. [`Self::move_back`] ends this.
+    pub fn move_member(&mut self, number: usize, place: EtcdPlace) {
+        let home = std::mem::replace(&mut self.members[number].place, place);
+        self.members[number].home = Some(home);
+        self.restart(number);
+    }
+
+    /// Starts a moved member on its own address again.
+    pub fn move_back(&mut self, number: usize) {
+        self.kill(number);
+        if let Some(home) = self.members[number].home.take() {
+            self.members[number].place = home;
+        }
+        self.restart(number);
     }
 
     /// The number of the member that leads the cluster.

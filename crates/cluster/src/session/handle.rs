@@ -20,8 +20,9 @@ use crate::follow::SharedView;
 use crate::key::{ClusterName, KeySpace};
 use crate::view::ClusterView;
 
-/// The stack of the session's thread in bytes. Its work is on the heap of the runtime.
-const STACK_BYTES: usize = 512 * 1024;
+/// The stack of the session's thread in bytes. The kernel provides only the pages that are used; a build without
+/// optimisation uses more than 512 KiB.
+const STACK_BYTES: usize = 2 * 1024 * 1024;
 
 /// The session of a node with etcd. Dropping it ends the session without a word to etcd, as a crash does; [`Self::stop`]
 /// says that the node was stopped.
@@ -109,11 +110,10 @@ impl ClusterHandle {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(1)
-            .thread_stack_size(STACK_BYTES)
             .build()?;
         let worker = Worker::new(settings, source, observer, shared.clone());
         let thread = std::thread::Builder::new().name("cluster".to_owned()).stack_size(STACK_BYTES);
-        let thread = thread.spawn(move || runtime.block_on(worker.run()))?;
+        let thread = thread.spawn(move || runtime.block_on(Box::pin(worker.run())))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 

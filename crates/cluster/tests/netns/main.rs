@@ -5,4 +5,7 @@
 
 mod access;
 mod client;
+mod failure;
+mod node;
+mod session;
 mod support;

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The session of a node while etcd fails: members, the majority, compaction, space, and slow answers.
+
+use std::time::Duration;
+
+use vipwatch_api::{ClusterConnectionState, InstanceRole};
+use vipwatch_cluster::etcd::{EtcdErrorKind, EtcdLogin, EtcdPassword};
+use vipwatch_cluster::reader::{EtcdReader, ReadProgress};
+use vipwatch_testkit::{Etcd, EtcdOptions, EtcdPlace, Lab, wait_for, wait_showing};
+
+use crate::node::{TestNode, is_live, role_of, session};
+use crate::support::settings;
+
+use InstanceRole::{Backup, Primary};
+
+fn wait_connection(node: &TestNode, state: ClusterConnectionState) {
+    let show = || format!("{:#?}", node.handle.basis());
+    wait_showing("the state of the connection", show, || {
+        (node.handle.basis().connection == state).then_some(())
+    });
+}
+
+fn errors(node: &TestNode, kind: EtcdErrorKind) -> u64 {
+    let position = EtcdErrorKind::ALL.iter().position(|known| *known == kind).unwrap();
+    node.handle.counters().errors[position]
+}
+
+#[test]
+fn a_killed_member_is_left_and_the_lease_survives() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::three(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    a.wait_role("r1", "b", Backup);
+    let endpoint = a.handle.basis().endpoint.unwrap();
+    let used = etcd.endpoints().iter().position(|known| *known == endpoint).unwrap();
+    etcd.kill(used);
+    a.set("r1", Backup);
+    b.set("r1", Primary);
+    a.wait_role("r1", "b", Primary);
+    b.wait_role("r1", "a", Backup);
+    assert_ne!(a.handle.basis().endpoint.unwrap(), endpoint);
+    assert_eq!(a.handle.counters().lease_losses, 0);
+    assert!(a.handle.counters().connections >= 2);
+}
+
+#[test]
+fn without_a_majority_the_view_is_stale_and_afterwards_complete() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::three(lab.path());
+    let mut long = session(&settings(&etcd), "a");
+    long.lease = Duration::from_mins(2);
+    let a = TestNode::start(long, &[("r1", Primary)]);
+    let mut long = session(&settings(&etcd), "b");
+    long.lease = Duration::from_mins(2);
+    let b = TestNode::start(long, &[("r1", Backup)]);
+    a.wait_role("r1", "b", Backup);
+    let leader = etcd.leader();
+    let other = (leader + 1) % 3;
+    etcd.kill(leader);
+    etcd.kill(other);
+    wait_connection(&a, ClusterConnectionState::Stale);
+    wait_connection(&b, ClusterConnectionState::Stale);
+    let basis = a.handle.basis();
+    assert!(basis.stale_since.is_some() && basis.error.is_some(), "{basis:?}");
+    // The last view stays, and the node goes on.
+    assert_eq!(role_of(&a.handle.view(), "r1", "b"), Some(Backup));
+    b.set("r1", Primary);
+    a.set("r1", Backup);
+    etcd.restart_only(leader);
+    etcd.restart_only(other);
+    a.wait_role("r1", "b", Primary);
+    b.wait_role("r1", "a", Backup);
+    wait_connection(&a, ClusterConnectionState::Connected);
+    assert!(a.handle.basis().stale_since.is_none());
+    assert_eq!(a.handle.counters().lease_losses, 0);
+}
+
+#[test]
+fn a_compaction_during_a_lost_connection_makes_the_node_read_everything_again() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let mut long = session(&settings(&etcd), "a");
+    long.lease = Duration::from_mins(2);
+    let a = TestNode::start(long, &[("r1", Primary), ("r2", Primary)]);
+    let mut c = session(&settings(&etcd), "c");
+    c.lease = Duration::from_mins(2);
+    let c = TestNode::start(c, &[("r1", Backup), ("r2", Backup)]);
+    a.wait_role("r2", "c", Backup);
+    // The domain changes while node `a` is not connected: etcd is restarted on another address for a moment.
+    etcd.kill(0);
+    wait_connection(&a, ClusterConnectionState::Stale);
+    c.crash();
+    etcd.move_member(0, EtcdPlace::loopback());
+    etcd.ctl(&["del", "/vipwatch/v1/test/role/router:r2/c/r2"]);
+    etcd.ctl(&["put", "/vipwatch/v1/test/role/router:r1/c/r1", "garbage"]);
+    etcd.compact();
+    etcd.move_back(0);
+    a.wait("the roles of c to be gone", |view| {
+        role_of(view, "r2", "c").is_none() && role_of(view, "r1", "c").is_none()
+    });
+    wait_for("the resynchronisation", || (a.handle.counters().resyncs > 0).then_some(()));
+    a.wait_role("r1", "a", Primary);
+    a.set("r1", Backup);
+    a.wait_role("r1", "a", Backup);
+}
+
+#[test]
+fn a_node_whose_lease_has_ended_registers_again() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    b.wait_role("r1", "a", Primary);
+    let lease = |etcd: &Etcd| {
+        let output = etcd.ctl(&["get", "/vipwatch/v1/test/node/a", "--write-out", "json"]);
+        let digits = output.split("\"lease\":").nth(1).unwrap();
+        let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
+        format!("{:x}", digits.parse::<i64>().unwrap())
+    };
+    etcd.ctl(&["lease", "revoke", &lease(&etcd)]);
+    wait_for("the loss to be noticed", || (a.handle.counters().lease_losses == 1).then_some(()));
+    a.set("r1", Backup);
+    b.wait_role("r1", "a", Backup);
+    assert!(a.handle.is_registered());
+}
+
+#[test]
+fn a_paused_etcd_ends_leases_of_no_node_that_comes_back_in_time() {
+    let lab = Lab::new();
+    let etcd = Etcd::three(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    a.wait_role("r1", "b", Backup);
+    let endpoint = a.handle.basis().endpoint.unwrap();
+    let used = etcd.endpoints().iter().position(|known| *known == endpoint).unwrap();
+    etcd.pause(used);
+    // A paused member keeps its sockets: only the time limit shows it.
+    wait_for("another endpoint", || a.handle.basis().endpoint.filter(|now| *now != endpoint));
+    a.set("r1", Backup);
+    b.set("r1", Primary);
+    a.wait_role("r1", "b", Primary);
+    b.wait_role("r1", "a", Backup);
+    etcd.resume(used);
+}
+
+#[test]
+fn a_full_etcd_is_reported_and_the_view_still_follows() {
+    let lab = Lab::new();
+    let options = EtcdOptions { quota: Some(4 * 1024 * 1024), ..EtcdOptions::default() };
+    let etcd = Etcd::start(lab.path(), vec![EtcdPlace::loopback()], options);
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    a.wait_role("r1", "b", Backup);
+    let filler = "x".repeat(100_000);
+    wait_for("etcd to be full", || {
+        let mut command = etcd.ctl_command(&["put", "/fill", &filler]);
+        (!command.output().unwrap().status.success()).then_some(())
+    });
+    a.set("r1", Backup);
+    wait_for("the error", || (errors(&a, EtcdErrorKind::NoSpace) > 0).then_some(()));
+    let basis = a.handle.basis();
+    assert_eq!(basis.connection, ClusterConnectionState::Connected);
+    assert!(basis.error.unwrap().contains("database of etcd is full"));
+    // The leases are renewed: no node is lost.
+    assert!(is_live(&a.handle.view(), "b"));
+    etcd.compact();
+    etcd.ctl(&["defrag"]);
+    etcd.ctl(&["alarm", "disarm"]);
+    b.wait_role("r1", "a", Backup);
+    wait_for("no error", || a.handle.basis().error.is_none().then_some(()));
+}
+
+#[test]
+fn a_wrong_password_is_an_error_and_a_right_one_works() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    etcd.enable_login("vipwatch", "right", "/vipwatch/");
+    let with = |password: &str| {
+        let mut settings = session(&settings(&etcd), "a");
+        let password = EtcdPassword::new(password.to_owned());
+        settings.etcd.login = Some(EtcdLogin { user: "vipwatch".to_owned(), password });
+        settings
+    };
+    let wrong = TestNode::start(with("wrong"), &[("r1", Primary)]);
+    wait_for("the error", || (errors(&wrong, EtcdErrorKind::Access) > 1).then_some(()));
+    let basis = wrong.handle.basis();
+    assert_eq!(basis.connection, ClusterConnectionState::Connecting);
+    assert!(basis.error.unwrap().contains("rejects the login"));
+    wrong.stop();
+    let right = TestNode::start(with("right"), &[("r1", Primary)]);
+    right.wait_role("r1", "a", Primary);
+    right.stop();
+}
+
+#[test]
+fn a_node_starts_before_etcd_and_stops_without_it() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let settings = settings(&etcd);
+    etcd.kill(0);
+    let a = TestNode::start(session(&settings, "a"), &[("r1", Primary)]);
+    wait_for("an error", || (errors(&a, EtcdErrorKind::Connection) > 1).then_some(()));
+    assert_eq!(a.handle.basis().connection, ClusterConnectionState::Connecting);
+    etcd.restart(0);
+    a.wait_role("r1", "a", Primary);
+    etcd.kill(0);
+    wait_connection(&a, ClusterConnectionState::Stale);
+    a.stop();
+}
+
+#[test]
+fn a_reader_follows_the_domain_over_a_restart_of_etcd() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary), ("r2", Backup)]);
+    a.wait_role("r2", "a", Backup);
+    let mut reader = EtcdReader::open(settings(&etcd), "test".parse().unwrap()).unwrap();
+    assert_eq!(role_of(&reader.view(), "r1", "a"), Some(Primary));
+    assert_eq!(reader.basis().connection, ClusterConnectionState::Connected);
+    let mut follow = |what: &str, is_true: &dyn Fn(&EtcdReader) -> bool| {
+        wait_for(what, || {
+            let progress = reader.wait(Duration::from_millis(100));
+            let is_known = matches!(progress, ReadProgress::Changed | ReadProgress::Unchanged);
+            (is_known && is_true(&reader)).then_some(())
+        });
+    };
+    a.set("r1", Backup);
+    follow("a change", &|reader| role_of(&reader.view(), "r1", "a") == Some(Backup));
+    etcd.kill(0);
+    follow("the loss", &|reader| reader.basis().connection == ClusterConnectionState::Stale);
+    etcd.restart(0);
+    a.set("r2", Primary);
+    follow("a change after the restart", &|reader| {
+        role_of(&reader.view(), "r2", "a") == Some(Primary)
+            && reader.basis().connection == ClusterConnectionState::Connected
+    });
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node for tests: its instances are set by the test, and it confirms its roles at once.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use vipwatch_api::{ClusterNodeState, InstanceRole};
+use vipwatch_cluster::etcd::EtcdSettings;
+use vipwatch_cluster::key::{Bucket, ClusterName};
+use vipwatch_cluster::record::{FORMAT, HeardPrimary, RoleRecord};
+use vipwatch_cluster::session::{
+    ClusterEvent, ClusterHandle, ClusterObserver, ConfirmationRequest, NodeFacts, RecordSource,
+    SessionSettings, WantedRole,
+};
+use vipwatch_cluster::view::ClusterView;
+use vipwatch_core::InstanceId;
+use vipwatch_testkit::wait_showing;
+
+/// A running session with its node.
+pub(crate) struct TestNode {
+    pub(crate) name: ClusterName,
+    pub(crate) handle: Arc<ClusterHandle>,
+    pub(crate) side: Arc<NodeSide>,
+}
+
+/// The instances and events of a node.
+#[derive(Default)]
+pub(crate) struct NodeSide {
+    roles: Mutex<BTreeMap<InstanceId, WantedRole>>,
+    events: Mutex<Vec<ClusterEvent>>,
+    handle: OnceLock<Weak<ClusterHandle>>,
+    /// The main loop does not answer.
+    pub(crate) is_stuck: AtomicBool,
+}
+
+impl RecordSource for NodeSide {
+    fn instances(&self) -> Vec<InstanceId> {
+        self.roles.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn role(&self, instance: &InstanceId) -> Option<WantedRole> {
+        self.roles.lock().unwrap().get(instance).cloned()
+    }
+
+    fn facts(&self) -> NodeFacts {
+        let instances = u64::try_from(self.roles.lock().unwrap().len()).unwrap();
+        NodeFacts { seq: 1, instances }
+    }
+}
+
+impl ClusterObserver for NodeSide {
+    fn event(&self, event: ClusterEvent) {
+        if let ClusterEvent::ConfirmationWanted(request) = &event
+            && !self.is_stuck.load(Ordering::SeqCst)
+            && let Some(handle) = self.handle.get().and_then(Weak::upgrade)
+        {
+            handle.confirm(request.id);
+        }
+        self.events.lock().unwrap().push(event);
+    }
+}
+
+impl NodeSide {
+    pub(crate) fn events(&self) -> Vec<ClusterEvent> {
+        self.events.lock().unwrap().clone()
+    }
+
+    /// The confirmations that were wanted because of a conflict.
+    pub(crate) fn urgent(&self) -> Vec<ConfirmationRequest> {
+        let urgent = |event: ClusterEvent| match event {
+            ClusterEvent::ConfirmationWanted(request) if !request.instances.is_empty() => {
+                Some(request)
+            }
+            _ => None,
+        };
+        self.events().into_iter().filter_map(urgent).collect()
+    }
+}
+
+/// Settings of a node with short times.
+pub(crate) fn session(etcd: &EtcdSettings, name: &str) -> SessionSettings {
+    let etcd = EtcdSettings { timeout: Duration::from_secs(2), ..etcd.clone() };
+    let (domain, node) = ("test".parse().unwrap(), name.parse().unwrap());
+    let mut settings = SessionSettings::new(etcd, domain, node, format!("epoch-of-{name}"));
+    settings.heartbeat = Duration::from_millis(500);
+    settings.lease = Duration::from_secs(4);
+    settings.version = "1.2.3".to_owned();
+    settings
+}
+
+impl TestNode {
+    /// Starts a session with these instances of the Neutron routers `r1`, `r2`, ….
+    pub(crate) fn start(settings: SessionSettings, roles: &[(&str, InstanceRole)]) -> Self {
+        let side = Arc::new(NodeSide::default());
+        for (router, role) in roles {
+            side.roles.lock().unwrap().insert(router.parse().unwrap(), wanted(router, *role));
+        }
+        Self::start_with(settings, side)
+    }
+
+    pub(crate) fn start_with(settings: SessionSettings, side: Arc<NodeSide>) -> Self {
+        let name = settings.node.clone();
+        let handle = ClusterHandle::start(settings, side.clone(), side.clone()).unwrap();
+        let handle = Arc::new(handle);
+        side.handle.set(Arc::downgrade(&handle)).ok().unwrap();
+        // The session may have asked before the handle was known.
+        handle.mark_all();
+        Self { name, handle, side }
+    }
+
+    /// Changes the role of an instance.
+    pub(crate) fn set(&self, router: &str, role: InstanceRole) {
+        let instance: InstanceId = router.parse().unwrap();
+        self.side.roles.lock().unwrap().insert(instance.clone(), wanted(router, role));
+        self.handle.mark(&instance);
+    }
+
+    /// Changes the record of an instance.
+    pub(crate) fn set_wanted(&self, router: &str, wanted: Option<WantedRole>) {
+        let instance: InstanceId = router.parse().unwrap();
+        let mut roles = self.side.roles.lock().unwrap();
+        match wanted {
+            Some(wanted) => drop(roles.insert(instance.clone(), wanted)),
+            None => drop(roles.remove(&instance)),
+        }
+        drop(roles);
+        self.handle.mark(&instance);
+    }
+
+    /// Waits until the view of this node fulfils a condition.
+    #[track_caller]
+    pub(crate) fn wait(&self, what: &str, is_true: impl Fn(&ClusterView) -> bool) {
+        let show = || format!("{}: {:#?}\n{:#?}", self.name, self.handle.basis(), self.summary());
+        wait_showing(what, show, || is_true(&self.handle.view()).then_some(()));
+    }
+
+    /// Waits until this node is registered.
+    #[track_caller]
+    pub(crate) fn wait_registered(&self) {
+        let show = || format!("{:#?}\n{:#?}", self.handle.basis(), self.handle.counters());
+        wait_showing("the registration", show, || self.handle.is_registered().then_some(()));
+    }
+
+    /// Waits until this node sees a role of an instance on a live node.
+    #[track_caller]
+    pub(crate) fn wait_role(&self, router: &str, node: &str, role: InstanceRole) {
+        self.wait(&format!("{router} on {node} to be {role:?}"), |view| {
+            role_of(view, router, node) == Some(role) && is_live(view, node)
+        });
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let view = self.handle.view();
+        let groups = view.groups().flat_map(|group| {
+            let members = group.members.into_iter();
+            members.map(move |member| {
+                format!("{} {} {:?} {:?}", group.id, member.node, member.state, member.record.role)
+            })
+        });
+        groups.collect()
+    }
+
+    /// Ends the session in an orderly way.
+    pub(crate) fn stop(self) {
+        let Self { handle, .. } = self;
+        let handle = wait_showing("the last user of the handle", String::new, {
+            let mut handle = Some(handle);
+            move || match Arc::try_unwrap(handle.take()?) {
+                Ok(handle) => Some(handle),
+                Err(shared) => {
+                    handle = Some(shared);
+                    None
+                }
+            }
+        });
+        handle.stop();
+    }
+
+    /// Ends the session without a word to etcd.
+    pub(crate) fn crash(self) {
+        drop(self);
+    }
+}
+
+pub(crate) fn role_of(view: &ClusterView, router: &str, node: &str) -> Option<InstanceRole> {
+    let bucket = Bucket::Router(router.parse().unwrap());
+    view.roles(&bucket).find(|role| role.node.as_str() == node).map(|role| role.record.role)
+}
+
+pub(crate) fn state_of(view: &ClusterView, node: &str) -> Option<ClusterNodeState> {
+    view.node(&node.parse().unwrap()).map(|node| node.state)
+}
+
+pub(crate) fn is_live(view: &ClusterView, node: &str) -> bool {
+    state_of(view, node) == Some(ClusterNodeState::Live)
+}
+
+/// The record of the instance of a Neutron router.
+pub(crate) fn wanted(router: &str, role: InstanceRole) -> WantedRole {
+    let bucket = Bucket::Router(router.parse().unwrap());
+    let record = RoleRecord {
+        schema: FORMAT,
+        node: String::new(),
+        instance: router.to_owned(),
+        name: "VR_1".to_owned(),
+        epoch: String::new(),
+        seq: 1,
+        role,
+        reason: None,
+        since: None,
+        cause: None,
+        origin: "neutron".to_owned(),
+        netns: Some(format!("qrouter-{router}")),
+        interface: "ha-1".to_owned(),
+        vrid: Some(1),
+        priority: Some(50),
+        advert_ms: Some(2000),
+        vrrp_version: Some(2),
+        addresses: vec!["169.254.0.1/24".parse().unwrap()],
+        heard: HeardPrimary::Unknown,
+        findings: Vec::new(),
+        recent: Vec::new(),
+    };
+    WantedRole { bucket, record }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The session of a node: registration, publishing, heartbeats, and the same name twice.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use vipwatch_api::{ClusterConnectionState, ClusterNodeState, GroupState, InstanceRole};
+use vipwatch_cluster::session::ClusterEvent;
+use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
+
+use crate::node::{TestNode, is_live, role_of, session, state_of, wanted};
+use crate::support::settings;
+
+use InstanceRole::{Backup, Primary};
+
+#[test]
+fn two_nodes_see_each_others_roles_and_one_change() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary), ("r2", Backup)]);
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup), ("r3", Backup)]);
+    a.wait_role("r1", "b", Backup);
+    b.wait_role("r1", "a", Primary);
+    // The view of a node has the groups of its own instances.
+    b.wait("its own roles", |view| role_of(view, "r3", "b").is_some());
+    assert_eq!(role_of(&b.handle.view(), "r2", "a"), None);
+    assert_eq!(b.handle.basis().connection, ClusterConnectionState::Connected);
+
+    a.set("r1", Backup);
+    b.set("r1", Primary);
+    a.wait_role("r1", "b", Primary);
+    b.wait_role("r1", "a", Backup);
+    let state = |node: &TestNode| node.handle.view().groups().next().map(|group| group.state());
+    assert_eq!(state(&a), Some(GroupState::OnePrimary));
+}
+
+#[test]
+fn an_unchanged_record_is_not_written_again() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary), ("r2", Backup)]);
+    a.wait_role("r2", "a", Backup);
+    let revision = |router: &str| {
+        let bucket = wanted(router, Primary).bucket;
+        a.handle.view().roles(&bucket).next().map(|role| role.mod_revision)
+    };
+    let before = (revision("r1"), revision("r2"));
+    a.handle.mark_all();
+    a.set("r1", Backup);
+    a.wait_role("r1", "a", Backup);
+    assert_eq!(revision("r2"), before.1);
+    assert_ne!(revision("r1"), before.0);
+}
+
+#[test]
+fn a_removed_instance_and_one_that_changes_its_bucket_leave_no_key() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary), ("r2", Backup)]);
+    a.wait_role("r2", "a", Backup);
+    let mut moved = wanted("r1", Primary);
+    moved.bucket = "vrrp:ipv4:51".parse().unwrap();
+    a.set_wanted("r1", Some(moved));
+    a.set_wanted("r2", None);
+    let expected = ["/vipwatch/v1/test/role/vrrp:ipv4:51/a/r1"];
+    wait_showing(
+        "one key",
+        || format!("{:?}", etcd.entries("/vipwatch/v1/test/role/")),
+        || {
+            let keys: Vec<String> =
+                etcd.entries("/vipwatch/v1/test/role/").into_iter().map(|(key, _)| key).collect();
+            (keys == expected).then_some(())
+        },
+    );
+    a.wait("only the new bucket", |view| view.role_count() == 1);
+}
+
+#[test]
+fn a_stopped_node_is_stopped_and_a_crashed_node_is_lost_when_its_lease_ends() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Backup)]);
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Primary)]);
+    let c = TestNode::start(session(&settings(&etcd), "c"), &[("r1", Backup)]);
+    a.wait_role("r1", "b", Primary);
+    a.wait_role("r1", "c", Backup);
+    b.stop();
+    a.wait("b to be stopped", |view| state_of(view, "b") == Some(ClusterNodeState::Stopped));
+    c.crash();
+    a.wait("c to be lost", |view| state_of(view, "c") == Some(ClusterNodeState::Lost));
+    // The last known roles stay.
+    assert_eq!(role_of(&a.handle.view(), "r1", "b"), Some(Primary));
+    assert_eq!(role_of(&a.handle.view(), "r1", "c"), Some(Backup));
+}
+
+#[test]
+fn a_restarted_node_continues_its_membership_and_deletes_old_keys() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let witness =
+        TestNode::start(session(&settings(&etcd), "w"), &[("r1", Backup), ("r2", Backup)]);
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary), ("r2", Primary)]);
+    witness.wait_role("r1", "a", Primary);
+    witness.wait_role("r2", "a", Primary);
+    let member = |etcd: &Etcd| etcd.entries("/vipwatch/v1/test/member/a").remove(0).1;
+    let lease = |member: &str| {
+        member.split("\"lease\":").nth(1).unwrap().split(',').next().unwrap().to_owned()
+    };
+    let before = lease(&member(&etcd));
+    a.crash();
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    witness.wait("the old key to be deleted", |view| role_of(view, "r2", "a").is_none());
+    assert!(is_live(&witness.handle.view(), "a"));
+    assert_eq!(lease(&member(&etcd)), before);
+    a.wait_role("r1", "a", Primary);
+    assert_eq!(a.handle.counters().name_conflicts, 0);
+}
+
+#[test]
+fn a_second_node_with_the_same_name_waits_until_the_first_is_gone() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let first = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    first.wait_role("r1", "a", Primary);
+    let mut other = session(&settings(&etcd), "a");
+    other.epoch = "another-epoch".to_owned();
+    let second = TestNode::start(other, &[("r1", Backup)]);
+    wait_for("the second to notice", || second.handle.is_name_taken().then_some(()));
+    assert!(second.side.events().contains(&ClusterEvent::NameTaken {
+        epoch: "epoch-of-a".to_owned(),
+        version: "1.2.3".to_owned()
+    }));
+    assert!(!second.handle.is_registered());
+    // The second publishes nothing, and still has a view.
+    second.wait_role("r1", "a", Primary);
+    first.stop();
+    second.wait_registered();
+    second.wait_role("r1", "a", Backup);
+    assert!(second.side.events().contains(&ClusterEvent::NameFree));
+}
+
+#[test]
+fn of_two_processes_with_one_epoch_the_later_has_the_name() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let first = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    first.wait_role("r1", "a", Primary);
+    let second = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Backup)]);
+    second.wait_role("r1", "a", Backup);
+    wait_for("the first to notice", || first.handle.is_name_taken().then_some(()));
+    first.set("r1", Primary);
+    assert_eq!(first.handle.counters().name_conflicts, 1);
+    // The first stays silent while the second works.
+    let beats = second.handle.counters().heartbeats;
+    wait_for("three heartbeats", || {
+        (second.handle.counters().heartbeats > beats + 3).then_some(())
+    });
+    assert_eq!(role_of(&first.handle.view(), "r1", "a"), Some(Backup));
+    assert!(!second.handle.is_name_taken());
+}
+
+#[test]
+fn a_conflict_is_confirmed_by_both_nodes_before_their_next_heartbeat() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let slow = |name: &str| {
+        let mut settings = session(&settings(&etcd), name);
+        settings.heartbeat = Duration::from_mins(5);
+        settings.lease = Duration::from_mins(15);
+        settings
+    };
+    let a = TestNode::start(slow("a"), &[("r1", Primary)]);
+    let b = TestNode::start(slow("b"), &[("r1", Backup)]);
+    a.wait_role("r1", "b", Backup);
+    b.set("r1", Primary);
+    for node in [&a, &b] {
+        node.wait("two confirmed primaries", |view| {
+            view.groups().any(|group| group.state() == GroupState::TwoPrimaries)
+        });
+    }
+    assert_eq!(a.side.urgent()[0].instances[0].as_str(), "r1");
+}
+
+#[test]
+fn a_node_whose_main_loop_is_stuck_does_not_confirm_a_conflict() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    a.wait_role("r1", "b", Backup);
+    a.side.is_stuck.store(true, Ordering::SeqCst);
+    b.set("r1", Primary);
+    b.wait_role("r1", "b", Primary);
+    let beats = a.handle.counters().heartbeats;
+    wait_for("two heartbeats of a", || (a.handle.counters().heartbeats >= beats + 2).then_some(()));
+    let is_confirmed = |view: &vipwatch_cluster::view::ClusterView| {
+        view.groups().any(|group| group.has_confirmed_claims())
+    };
+    assert!(!is_confirmed(&b.handle.view()));
+    a.side.is_stuck.store(false, Ordering::SeqCst);
+    b.wait("the confirmation", is_confirmed);
+}
+
+#[test]
+fn a_deleted_or_overwritten_key_is_published_again() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    a.wait_role("r1", "a", Primary);
+    let key = "/vipwatch/v1/test/role/router:r1/a/r1";
+    let is_published = || {
+        let entries = etcd.entries(key);
+        entries.first().is_some_and(|(_, value)| value.contains("\"primary\"")).then_some(())
+    };
+    etcd.ctl(&["del", key]);
+    wait_for("the role after its deletion", is_published);
+    etcd.ctl(&["put", key, "garbage"]);
+    wait_for("the role after it was overwritten", is_published);
+    // The key of the node is deleted by an operator: the node registers again.
+    etcd.ctl(&["del", "/vipwatch/v1/test/node/a"]);
+    wait_for("the node", || (!etcd.entries("/vipwatch/v1/test/node/a").is_empty()).then_some(()));
+    a.wait_role("r1", "a", Primary);
+}
+
+#[test]
+fn foreign_keys_and_garbage_are_counted_and_change_nothing() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    a.wait_role("r1", "a", Primary);
+    etcd.ctl(&["put", "/vipwatch/v1/test/node/x y", "foreign"]);
+    etcd.ctl(&["put", "/vipwatch/v1/test/node/garbage", "{"]);
+    etcd.ctl(&["put", "/vipwatch/v1/test/member/later", "{\"schema\":99}"]);
+    etcd.ctl(&["put", "/vipwatch/v1/test/role/router:r1/b/r1", "[]"]);
+    a.wait("the keys to be counted", |view| {
+        let ignored = view.ignored();
+        (ignored.foreign_keys, ignored.invalid_values, ignored.newer_values) == (1, 2, 1)
+    });
+    assert_eq!(a.handle.view().role_count(), 1);
+    // A later reader counts the same.
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    b.wait_role("r1", "a", Primary);
+    assert_eq!(b.handle.view().ignored(), a.handle.view().ignored());
+}

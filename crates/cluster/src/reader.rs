@@ -138,7 +138,7 @@ impl EtcdReader {
     }
 
     fn sleep_until(&self, end: Instant) {
-        self.runtime.block_on(tokio::time::sleep_until(end));
+        self.runtime.block_on(async { tokio::time::sleep_until(end).await });
     }
 
     fn connect(&mut self) -> Result<(), EtcdError> {

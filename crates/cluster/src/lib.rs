@@ -8,7 +8,9 @@
 //!
 //! The modules `key`, `record`, `view`, `group` and `findings` are pure: they read no clock, file or socket.
 
+pub mod document;
 pub mod etcd;
+pub mod findings;
 mod follow;
 pub mod group;
 pub mod key;

@@ -182,6 +182,11 @@ impl ClusterView {
         self.findings.values().map(|stored| &stored.record)
     }
 
+    /// An open finding with its revisions; `None` if the view has none with this id.
+    pub fn finding(&self, id: &FindingId) -> Option<&Revised<FindingRecord>> {
+        self.findings.get(id)
+    }
+
     /// The findings that have ended, in the order of their ids.
     pub fn closed_findings(&self) -> impl Iterator<Item = &FindingRecord> {
         self.closed.values().map(|stored| &stored.record)
@@ -225,6 +230,11 @@ impl ClusterView {
     /// The number of changes of this view. It says nothing about etcd.
     pub fn serial(&self) -> ViewSerial {
         self.serial
+    }
+
+    /// Whether the view has a role record in the bucket.
+    pub(crate) fn has_roles(&self, bucket: &Bucket) -> bool {
+        self.roles.has_bucket(bucket)
     }
 
     /// The buckets that have changed after `serial`, and those that have become empty.

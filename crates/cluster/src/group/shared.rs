@@ -21,6 +21,8 @@ use crate::view::ClusterView;
 pub(crate) struct SharedAddresses {
     /// For each group, the other groups with the common address.
     groups: BTreeMap<String, BTreeMap<String, IpAddr>>,
+    /// The buckets of these groups.
+    buckets: BTreeSet<Bucket>,
 }
 
 impl SharedAddresses {
@@ -63,6 +65,11 @@ impl SharedAddresses {
         );
     }
 
+    /// The buckets with such a group.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        self.buckets.iter()
+    }
+
     fn compare(&mut self, named: &ComparedGroup, group: &ComparedGroup) {
         if !named.nodes.is_disjoint(&group.nodes) {
             return;
@@ -74,12 +81,14 @@ impl SharedAddresses {
         };
         add(named, group);
         add(group, named);
+        self.buckets.extend([named.bucket.clone(), group.bucket.clone()]);
     }
 }
 
 /// The facts of a group that are compared.
 struct ComparedGroup {
     id: String,
+    bucket: Bucket,
     nodes: BTreeSet<ClusterName>,
     /// Without those that are valid on one link only.
     addresses: BTreeSet<IpAddr>,
@@ -90,7 +99,7 @@ impl ComparedGroup {
         let nodes = group.members.iter().map(|member| member.node.clone()).collect();
         let mut addresses = group.addresses();
         addresses.retain(|address| !is_link_local(*address));
-        Self { id: group.id.clone(), nodes, addresses }
+        Self { id: group.id.clone(), bucket: group.bucket.clone(), nodes, addresses }
     }
 }
 

@@ -80,6 +80,10 @@ impl RoleTable {
         self.buckets.iter().filter(|(_, roles)| !roles.roles.is_empty()).map(|(bucket, _)| bucket)
     }
 
+    pub(super) fn has_bucket(&self, bucket: &Bucket) -> bool {
+        self.buckets.get(bucket).is_some_and(|entry| !entry.roles.is_empty())
+    }
+
     pub(super) fn bucket(&self, bucket: &Bucket) -> impl Iterator<Item = RoleView> {
         let entry = self.buckets.get_key_value(bucket);
         entry.into_iter().flat_map(|(bucket, entry)| {

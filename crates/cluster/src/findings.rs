@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The findings about several nodes.
+//!
+//! ```text
+//!              condition holds        holds for the settle time
+//!   no finding ───────────────▶ pending ──────────────────────▶ open
+//!       ▲                         │                              │
+//!       └── condition is gone ────┴──────── condition is gone ───┘
+//! ```
+//!
+//! The [`Evaluator`] looks at the groups that have changed since its last run, and at those with a pending condition whose
+//! time has come. Durations are measured by the clock of the evaluator; the clocks of other nodes decide nothing. While
+//! the view is stale, nothing is opened or closed, and pending conditions begin again afterwards.
+
+mod condition;
+mod evidence;
+mod kind;
+mod lost_node;
+mod open;
+mod schedule;
+mod track;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use vipwatch_api::Timestamp;
+use vipwatch_core::Moment;
+
+use self::condition::{Condition, ConditionContext, advert_interval, conditions};
+pub use self::kind::ClusterFindingKind;
+use self::lost_node::LostNodes;
+use self::open::{FindingSubject, OpenFindings};
+use self::schedule::Schedule;
+use self::track::{BucketTrack, GroupTrack, Unconfirmed};
+use crate::group::{Group, SharedAddresses};
+use crate::key::{Bucket, ClusterName};
+use crate::record::FindingRecord;
+use crate::view::{ClusterView, ViewSerial};
+
+/// The settings of an [`Evaluator`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvaluatorSettings {
+    /// How long a condition must hold before a finding is opened.
+    pub settle: Duration,
+    /// The same for findings that do not interrupt traffic.
+    pub slow_settle: Duration,
+    /// The lease of a node: how long after a connection a node may be missing.
+    pub lease: Duration,
+    /// The number of live backups that a group must have; 0 turns the finding off.
+    pub min_backups: u32,
+}
+
+impl Default for EvaluatorSettings {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_secs(3),
+            slow_settle: Duration::from_secs(60),
+            lease: Duration::from_secs(15),
+            min_backups: 1,
+        }
+    }
+}
+
+/// The time of an evaluation.
+#[derive(Debug, Clone, Copy)]
+pub struct EvaluationTime {
+    /// By the monotonic clock, for durations.
+    pub now: Moment,
+    /// By the clock of the node, to be shown.
+    pub at: Timestamp,
+}
+
+/// A change of the open findings, to be written to etcd.
+///
+/// The lists `told_open` and `told_closed` of the record are those of the view: if a target was notified since, the
+/// stored record has more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FindingChange {
+    /// A new finding.
+    Opened(FindingRecord),
+    /// An open finding has another text, confidence or list of nodes.
+    Changed(FindingRecord),
+    /// The finding has ended; `closed` is set.
+    Closed(FindingRecord),
+}
+
+/// Decides which findings are open. Only the reporter has one, and its view contains all groups.
+#[derive(Debug)]
+pub struct Evaluator {
+    settings: EvaluatorSettings,
+    open: OpenFindings,
+    buckets: BTreeMap<Bucket, BucketTrack>,
+    lost: LostNodes,
+    unconfirmed: Unconfirmed,
+    schedule: Schedule,
+    shared: SharedAddresses,
+    /// The last change of the view that was evaluated.
+    serial: ViewSerial,
+    /// Since when the view has followed etcd without interruption; `None` while it is stale.
+    connected: Option<Moment>,
+    has_two_nodes: bool,
+}
+
+impl Evaluator {
+    /// An evaluator on the node `reporter`, which continues the findings that are open.
+    pub fn new(
+        settings: EvaluatorSettings,
+        reporter: &ClusterName,
+        open: impl IntoIterator<Item = FindingRecord>,
+    ) -> Self {
+        Self {
+            settings,
+            open: OpenFindings::new(reporter, open),
+            buckets: BTreeMap::new(),
+            lost: LostNodes::default(),
+            unconfirmed: Unconfirmed::default(),
+            schedule: Schedule::default(),
+            shared: SharedAddresses::default(),
+            serial: ViewSerial::default(),
+            connected: None,
+            has_two_nodes: false,
+        }
+    }
+
+    /// The view no longer follows etcd. Open findings stay open; pending conditions begin again with the next
+    /// evaluation.
+    pub fn interrupt(&mut self) {
+        self.connected = None;
+        for track in self.buckets.values_mut() {
+            track.forget_pending();
+        }
+        self.lost.forget_pending();
+    }
+
+    /// The open findings.
+    pub fn open_findings(&self) -> impl Iterator<Item = &FindingRecord> {
+        self.open.records()
+    }
+
+    /// The time of the next evaluation if the view does not change; `None` if nothing is pending, and while the view is
+    /// stale.
+    pub fn next_check(&self) -> Option<Moment> {
+        self.connected?;
+        let times = [self.schedule.next(), self.lost.next_check()];
+        times.into_iter().flatten().min()
+    }
+
+    /// Evaluates a view that follows etcd and contains all groups. `view` must be the same one each time.
+    pub fn evaluate(&mut self, view: &ClusterView, time: EvaluationTime) -> Vec<FindingChange> {
+        let is_new_connection = self.connected.is_none();
+        let connected = *self.connected.get_or_insert(time.now);
+        let mut changes = Vec::new();
+        let grace_end = connected + self.settings.lease;
+        let conditions = self.lost.evaluate(view, time.now, grace_end, &self.settings);
+        self.open.update_nodes(conditions, view, time, &mut changes);
+        for bucket in self.buckets_to_evaluate(view, time.now, is_new_connection) {
+            self.evaluate_bucket(view, &bucket, time, &mut changes);
+        }
+        if is_new_connection {
+            self.close_vanished(view, time, &mut changes);
+        }
+        self.serial = view.serial();
+        changes
+    }
+
+    /// The buckets that may have other findings than at the last evaluation.
+    fn buckets_to_evaluate(
+        &mut self,
+        view: &ClusterView,
+        now: Moment,
+        is_new_connection: bool,
+    ) -> BTreeSet<Bucket> {
+        let mut due = self.schedule.take_due(now);
+        if view.serial() == self.serial && !is_new_connection {
+            return due;
+        }
+        let changes = view.buckets_changed_after(self.serial);
+        due.extend(changes.changed.into_iter().cloned());
+        if changes.has_removed {
+            due.extend(self.buckets.keys().filter(|bucket| !view.has_roles(bucket)).cloned());
+        }
+        for node in view.nodes_changed_after(self.serial) {
+            due.extend(view.buckets_of_node(node));
+        }
+        due.extend(self.unconfirmed.confirmed_now(view));
+        let has_two_nodes = view.nodes().count() >= 2;
+        if is_new_connection || has_two_nodes != self.has_two_nodes {
+            self.has_two_nodes = has_two_nodes;
+            due.extend(view.buckets().cloned());
+            due.extend(self.buckets.keys().cloned());
+        }
+        due.extend(self.buckets_with_other_sharing(view, &due));
+        due
+    }
+
+    /// The buckets whose groups share an address with a group of another bucket, or no longer do.
+    fn buckets_with_other_sharing(
+        &mut self,
+        view: &ClusterView,
+        due: &BTreeSet<Bucket>,
+    ) -> BTreeSet<Bucket> {
+        let has_other_settings = due.iter().any(|bucket| {
+            let settings = track::settings_of(&view.groups_of(bucket));
+            self.buckets.get(bucket).is_none_or(|track| track.settings != settings)
+        });
+        if !has_other_settings {
+            return BTreeSet::new();
+        }
+        let shared = SharedAddresses::of_view(view);
+        if shared == self.shared {
+            return BTreeSet::new();
+        }
+        let before = std::mem::replace(&mut self.shared, shared);
+        before.buckets().chain(self.shared.buckets()).cloned().collect()
+    }
+
+    fn evaluate_bucket(
+        &mut self,
+        view: &ClusterView,
+        bucket: &Bucket,
+        time: EvaluationTime,
+        changes: &mut Vec<FindingChange>,
+    ) {
+        let mut groups = view.groups_of(bucket);
+        let mut before = self.buckets.remove(bucket).unwrap_or_default();
+        let mut track = BucketTrack::new(track::settings_of(&groups));
+        self.unconfirmed.replace(bucket, &groups);
+        for group in &mut groups {
+            self.shared.mark(group);
+            let mut state = before.take(&group.id);
+            let settled = self.settled_conditions(group, &mut state, time.now);
+            self.open.update_group(&group.id, settled, view, time, changes);
+            track.insert(state);
+        }
+        for gone in before.group_ids() {
+            self.open.update_group(gone, Vec::new(), view, time, changes);
+        }
+        if !groups.is_empty() {
+            self.buckets.insert(bucket.clone(), track);
+        }
+    }
+
+    /// The conditions of a group that have held long enough, or whose finding is open.
+    fn settled_conditions(
+        &mut self,
+        group: &Group,
+        track: &mut GroupTrack,
+        now: Moment,
+    ) -> Vec<Condition> {
+        let flapping = FindingSubject::group(ClusterFindingKind::Flapping, &group.id);
+        track.count_claimants(group, now);
+        let is_flapping = track.is_flapping(now)
+            || self.open.is_continued(&flapping) && !track.is_continuation_over(now);
+        if is_flapping {
+            self.schedule.add(track.flapping_end(now), &group.bucket);
+        }
+        let (settings, has_two_nodes) = (&self.settings, self.has_two_nodes);
+        let context = ConditionContext { settings, has_two_nodes, is_flapping };
+        let conditions = conditions(group, context);
+        track.keep_pending(&conditions);
+        let advert = advert_interval(group);
+        let mut settled = Vec::new();
+        for condition in conditions {
+            let subject = FindingSubject::group(condition.kind, &group.id);
+            let since = track.pending_since(condition.kind, now);
+            let due = since + condition.kind.settle(&self.settings, advert);
+            if due <= now || self.open.contains(&subject) {
+                settled.push(condition);
+            } else {
+                self.schedule.add(due, &group.bucket);
+            }
+        }
+        settled
+    }
+
+    /// Closes the findings of an earlier reporter about groups that no longer exist.
+    fn close_vanished(
+        &mut self,
+        view: &ClusterView,
+        time: EvaluationTime,
+        changes: &mut Vec<FindingChange>,
+    ) {
+        let groups: BTreeSet<&str> =
+            self.buckets.values().flat_map(BucketTrack::group_ids).collect();
+        let vanished: Vec<String> =
+            self.open.groups().filter(|group| !groups.contains(group)).map(str::to_owned).collect();
+        for group in vanished {
+            self.open.update_group(&group, Vec::new(), view, time, changes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The conditions of the findings about a group, at one moment. How long they hold is not decided here.
+
+mod claims;
+mod settings;
+
+use std::time::Duration;
+
+use vipwatch_api::InstanceRole;
+
+use super::kind::ClusterFindingKind;
+use super::{EvaluatorSettings, evidence};
+use crate::group::{Ambiguity, Group, GroupMember};
+use crate::record::Confidence;
+
+/// A condition that holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Condition {
+    pub(super) kind: ClusterFindingKind,
+    pub(super) confidence: Confidence,
+    /// The names of the nodes that it is about, in order.
+    pub(super) nodes: Vec<String>,
+    pub(super) text: String,
+    pub(super) evidence: Vec<String>,
+}
+
+/// The facts outside of a group that its conditions depend on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConditionContext<'a> {
+    pub(super) settings: &'a EvaluatorSettings,
+    /// Whether the domain has a node that could be a backup.
+    pub(super) has_two_nodes: bool,
+    /// Whether the claimants of the group have changed too often.
+    pub(super) is_flapping: bool,
+}
+
+/// The local findings that say that the kernel differs from another source on the same node. `report-missing` is published
+/// only if an old report differs: a monitor that has never reported is merely odd.
+pub(super) const DISAGREEMENTS: &[&str] = &[
+    "agent-behind",
+    "published-role-wrong",
+    "report-differs",
+    "report-missing",
+    "state-file-differs",
+    "state-file-missing",
+    "state-file-nonsense",
+];
+
+/// The maximum number of reasons in the text of an ambiguous group.
+const MAX_REASONS: usize = 8;
+
+/// The time between two adverts where the configuration does not set it.
+const DEFAULT_ADVERT: Duration = Duration::from_secs(1);
+
+/// The longest time between two adverts in the group.
+pub(super) fn advert_interval(group: &Group) -> Duration {
+    let adverts = group.members.iter().filter_map(|member| member.record.advert_ms);
+    adverts.max().map_or(DEFAULT_ADVERT, Duration::from_millis)
+}
+
+/// All conditions that hold for a group.
+pub(super) fn conditions(group: &Group, context: ConditionContext<'_>) -> Vec<Condition> {
+    if !group.ambiguities.is_empty() {
+        return vec![ambiguous(group)];
+    }
+    let mut conditions = Vec::new();
+    conditions.extend(claims::two_primaries(group));
+    conditions.extend(claims::no_primary(group));
+    conditions.extend(claims::too_few_backups(group, context));
+    if context.is_flapping {
+        conditions.push(claims::flapping(group));
+    }
+    conditions.extend(disagreement(group));
+    conditions.extend(settings::different_configuration(group));
+    conditions
+}
+
+fn ambiguous(group: &Group) -> Condition {
+    let reasons = group.ambiguities.iter().map(|ambiguity| match ambiguity {
+        Ambiguity::NodeTwice { node } => format!("node {node} has two instances in the group"),
+        Ambiguity::OtherGroup { id, address } => {
+            format!("the group {id} on other nodes has the address {address} and the same VRID too")
+        }
+    });
+    let reasons: Vec<String> = reasons.take(MAX_REASONS).collect();
+    let text = format!(
+        "it is not clear which instances belong to the group {}: {}",
+        group.id,
+        reasons.join("; ")
+    );
+    let nodes = names(group.members.iter());
+    let kind = ClusterFindingKind::AmbiguousGroup;
+    Condition { kind, confidence: Confidence::Certain, nodes, text, evidence: evidence::of(group) }
+}
+
+fn disagreement(group: &Group) -> Option<Condition> {
+    let is_disagreement = |name: &&String| DISAGREEMENTS.contains(&name.as_str());
+    let differing: Vec<&GroupMember> = group
+        .members
+        .iter()
+        .filter(|member| {
+            member.is_live() && member.record.findings.iter().any(|name| is_disagreement(&name))
+        })
+        .collect();
+    if differing.is_empty() {
+        return None;
+    }
+    let facts = differing.iter().map(|member| {
+        let names: Vec<&str> =
+            member.record.findings.iter().filter(is_disagreement).map(String::as_str).collect();
+        format!(
+            "node {} is {} and has {}",
+            member.node,
+            member.record.role.word(),
+            names.join(", ")
+        )
+    });
+    let facts: Vec<String> = facts.collect();
+    let text = format!(
+        "the kernel and another source differ in the group {}: {}",
+        group.id,
+        facts.join("; ")
+    );
+    let nodes = names(differing.into_iter());
+    let kind = ClusterFindingKind::Disagreement;
+    Some(Condition {
+        kind,
+        confidence: Confidence::Certain,
+        nodes,
+        text,
+        evidence: evidence::of(group),
+    })
+}
+
+/// The names of the nodes of members, each once.
+fn names<'a>(members: impl Iterator<Item = &'a GroupMember>) -> Vec<String> {
+    let mut names: Vec<String> = members.map(|member| member.node.to_string()).collect();
+    names.dedup();
+    names
+}
+
+/// `a`, `a and b`, or `a, b and c`.
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// Whether a live node says that it is ready to take over.
+fn is_live_backup(member: &GroupMember) -> bool {
+    member.is_live() && member.record.role == InstanceRole::Backup
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conditions about the number of primaries and backups of a group.
+
+use vipwatch_api::GroupState;
+use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
+
+use super::{Condition, ConditionContext, evidence, is_live_backup, listed, names};
+use crate::findings::kind::ClusterFindingKind;
+use crate::group::{Group, GroupMember};
+use crate::key::Bucket;
+use crate::record::{Confidence, HeardPrimary};
+
+pub(super) fn two_primaries(group: &Group) -> Option<Condition> {
+    if group.state() != GroupState::TwoPrimaries {
+        return None;
+    }
+    let nodes = names(group.claims());
+    let text = format!(
+        "nodes {} hold addresses of the group {} at the same time",
+        listed(&nodes),
+        group.id
+    );
+    Some(condition(ClusterFindingKind::TwoPrimaries, Confidence::Certain, nodes, text, group))
+}
+
+pub(super) fn no_primary(group: &Group) -> Option<Condition> {
+    let nodes = names(group.members.iter());
+    match group.state() {
+        GroupState::NoPrimary => {
+            let text = format!(
+                "no node holds an address of the group {}, and all its nodes are live",
+                group.id
+            );
+            Some(condition(ClusterFindingKind::NoPrimary, Confidence::Certain, nodes, text, group))
+        }
+        GroupState::Unknown => {
+            let has_no_claim = group.claims().next().is_none();
+            let silent = group.members.iter().filter(|member| {
+                is_live_backup(member) && member.record.heard == HeardPrimary::None
+            });
+            let silent = names(silent);
+            if silent.is_empty() || !has_no_claim {
+                return None;
+            }
+            let text = format!(
+                "no live node holds an address of the group {}, and {} receives no adverts of another node",
+                group.id,
+                listed(&silent)
+            );
+            Some(condition(ClusterFindingKind::NoPrimary, Confidence::Probable, nodes, text, group))
+        }
+        GroupState::TwoPrimaries | GroupState::Ambiguous | GroupState::OnePrimary => None,
+    }
+}
+
+pub(super) fn too_few_backups(group: &Group, context: ConditionContext<'_>) -> Option<Condition> {
+    // It is not known which instances on other nodes belong to one that is alone.
+    let is_alone = matches!(group.bucket, Bucket::Alone { .. });
+    if group.state() != GroupState::OnePrimary || !context.has_two_nodes || is_alone {
+        return None;
+    }
+    let backups = group.members.iter().filter(|member| is_live_backup(member)).count();
+    let wanted = usize::try_from(context.settings.min_backups).unwrap_or(usize::MAX);
+    if backups >= wanted {
+        return None;
+    }
+    let primary = listed(&names(group.claims()));
+    let text = format!(
+        "the group {} has the primary {primary} and {backups} live backups, fewer than {wanted}",
+        group.id
+    );
+    // On a node without a running vipwatch, keepalived may be a backup.
+    let is_certain = group.members.iter().all(GroupMember::is_live);
+    let confidence = if is_certain { Confidence::Certain } else { Confidence::Probable };
+    let nodes = names(group.members.iter());
+    Some(condition(ClusterFindingKind::TooFewBackups, confidence, nodes, text, group))
+}
+
+pub(super) fn flapping(group: &Group) -> Condition {
+    let text = format!(
+        "the nodes that hold addresses of the group {} changed {MIN_TRANSITIONS} times or more within {} minutes",
+        group.id,
+        FLAP_SPAN.as_secs() / 60
+    );
+    let nodes = names(group.members.iter());
+    condition(ClusterFindingKind::Flapping, Confidence::Certain, nodes, text, group)
+}
+
+fn condition(
+    kind: ClusterFindingKind,
+    confidence: Confidence,
+    nodes: Vec<String>,
+    text: String,
+    group: &Group,
+) -> Condition {
+    Condition { kind, confidence, nodes, text, evidence: evidence::of(group) }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The open findings, those of an earlier reporter included.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::condition::Condition;
+use super::kind::ClusterFindingKind;
+use super::lost_node::LostCondition;
+use super::{EvaluationTime, FindingChange};
+use crate::key::ClusterName;
+use crate::record::{FORMAT, FindingRecord};
+use crate::view::ClusterView;
+
+/// What a finding is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FindingSubject {
+    Group { id: String, kind: ClusterFindingKind },
+    Node { name: String, kind: ClusterFindingKind },
+}
+
+impl FindingSubject {
+    pub(super) fn group(kind: ClusterFindingKind, id: &str) -> Self {
+        Self::Group { id: id.to_owned(), kind }
+    }
+
+    fn node(kind: ClusterFindingKind, name: &str) -> Self {
+        Self::Node { name: name.to_owned(), kind }
+    }
+
+    /// `None` for a finding of a later release.
+    fn of_record(record: &FindingRecord) -> Option<Self> {
+        let kind = ClusterFindingKind::from_name(&record.name)?;
+        match &record.group {
+            Some(group) => Some(Self::group(kind, group)),
+            None => Some(Self::node(kind, record.nodes.first()?)),
+        }
+    }
+
+    fn group_id(&self) -> Option<&str> {
+        match self {
+            Self::Group { id, .. } => Some(id),
+            Self::Node { .. } => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct OpenFinding {
+    record: FindingRecord,
+    /// Whether an earlier reporter opened it.
+    is_continued: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenFindings {
+    reporter: String,
+    findings: BTreeMap<FindingSubject, OpenFinding>,
+    /// The number of findings that this evaluator has opened, so that each has an id of its own.
+    opened: u64,
+}
+
+impl OpenFindings {
+    pub(super) fn new(
+        reporter: &ClusterName,
+        open: impl IntoIterator<Item = FindingRecord>,
+    ) -> Self {
+        let known = open.into_iter().filter_map(|record| {
+            let subject = FindingSubject::of_record(&record)?;
+            Some((subject, OpenFinding { record, is_continued: true }))
+        });
+        Self { reporter: reporter.to_string(), findings: known.collect(), opened: 0 }
+    }
+
+    pub(super) fn records(&self) -> impl Iterator<Item = &FindingRecord> {
+        self.findings.values().map(|finding| &finding.record)
+    }
+
+    pub(super) fn contains(&self, subject: &FindingSubject) -> bool {
+        self.findings.contains_key(subject)
+    }
+
+    pub(super) fn is_continued(&self, subject: &FindingSubject) -> bool {
+        self.findings.get(subject).is_some_and(|finding| finding.is_continued)
+    }
+
+    /// The groups with an open finding.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &str> {
+        let groups: BTreeSet<&str> =
+            self.findings.keys().filter_map(FindingSubject::group_id).collect();
+        groups.into_iter()
+    }
+
+    /// Opens the settled conditions of a group, and closes its other findings.
+    pub(super) fn update_group(
+        &mut self,
+        group: &str,
+        settled: Vec<Condition>,
+        view: &ClusterView,
+        time: EvaluationTime,
+        changes: &mut Vec<FindingChange>,
+    ) {
+        let subjects = settled.iter().map(|it| FindingSubject::group(it.kind, group));
+        let wanted: BTreeSet<FindingSubject> = subjects.collect();
+        let all = ClusterFindingKind::ALL.iter().map(|kind| FindingSubject::group(*kind, group));
+        for subject in all.filter(|subject| !wanted.contains(subject)) {
+            changes.extend(self.close(&subject, view, time));
+        }
+        for condition in settled {
+            let subject = FindingSubject::group(condition.kind, group);
+            changes.extend(self.set(subject, condition, view, time));
+        }
+    }
+
+    /// Opens the settled conditions of nodes, and closes the other findings about nodes.
+    pub(super) fn update_nodes(
+        &mut self,
+        conditions: Vec<LostCondition>,
+        view: &ClusterView,
+        time: EvaluationTime,
+        changes: &mut Vec<FindingChange>,
+    ) {
+        let subject =
+            |node: &ClusterName| FindingSubject::node(ClusterFindingKind::NodeLost, node.as_str());
+        let lost: BTreeSet<FindingSubject> =
+            conditions.iter().map(|it| subject(&it.node)).collect();
+        let is_over = |subject: &FindingSubject| {
+            matches!(subject, FindingSubject::Node { .. }) && !lost.contains(subject)
+        };
+        let over: Vec<FindingSubject> =
+            self.findings.keys().filter(|subject| is_over(subject)).cloned().collect();
+        for subject in over {
+            changes.extend(self.close(&subject, view, time));
+        }
+        for LostCondition { node, is_settled, condition } in conditions {
+            if is_settled || self.contains(&subject(&node)) {
+                changes.extend(self.set(subject(&node), condition, view, time));
+            }
+        }
+    }
+
+    /// Opens a finding, or changes it if it is open with another content.
+    fn set(
+        &mut self,
+        subject: FindingSubject,
+        condition: Condition,
+        view: &ClusterView,
+        time: EvaluationTime,
+    ) -> Option<FindingChange> {
+        let Some(finding) = self.findings.get_mut(&subject) else {
+            let record = self.new_record(&subject, condition, view, time);
+            let finding = OpenFinding { record: record.clone(), is_continued: false };
+            self.findings.insert(subject, finding);
+            return Some(FindingChange::Opened(record));
+        };
+        let record = &mut finding.record;
+        let is_same = record.text == condition.text
+            && record.confidence == condition.confidence
+            && record.nodes == condition.nodes;
+        if is_same {
+            return None;
+        }
+        *record = with_told(record, view);
+        record.confidence = condition.confidence;
+        record.nodes = condition.nodes;
+        record.text = condition.text;
+        record.evidence = condition.evidence;
+        record.reporter.clone_from(&self.reporter);
+        record.changed = time.at;
+        Some(FindingChange::Changed(record.clone()))
+    }
+
+    fn close(
+        &mut self,
+        subject: &FindingSubject,
+        view: &ClusterView,
+        time: EvaluationTime,
+    ) -> Option<FindingChange> {
+        let finding = self.findings.remove(subject)?;
+        let reporter = self.reporter.clone();
+        let closed = Some(time.at);
+        let record = FindingRecord { closed, reporter, ..with_told(&finding.record, view) };
+        Some(FindingChange::Closed(record))
+    }
+
+    fn new_record(
+        &mut self,
+        subject: &FindingSubject,
+        condition: Condition,
+        view: &ClusterView,
+        time: EvaluationTime,
+    ) -> FindingRecord {
+        self.opened += 1;
+        let Condition { kind, confidence, nodes, text, evidence } = condition;
+        FindingRecord {
+            schema: FORMAT,
+            id: format!("{}-{}-{}", view.revision(), self.opened, kind.short_name()),
+            name: kind.name().to_owned(),
+            severity: kind.severity(),
+            confidence,
+            group: subject.group_id().map(str::to_owned),
+            nodes,
+            text,
+            hint: kind.hint().to_owned(),
+            evidence,
+            opened: time.at,
+            changed: time.at,
+            closed: None,
+            reporter: self.reporter.clone(),
+            told_open: Vec::new(),
+            told_closed: Vec::new(),
+        }
+    }
+}
+
+/// The record with the targets that the view knows.
+fn with_told(record: &FindingRecord, view: &ClusterView) -> FindingRecord {
+    let mut record = record.clone();
+    let stored = record.id.parse().ok().and_then(|id| view.finding(&id));
+    if let Some(stored) = stored {
+        record.told_open.clone_from(&stored.record.told_open);
+        record.told_closed.clone_from(&stored.record.told_closed);
+    }
+    record
+}

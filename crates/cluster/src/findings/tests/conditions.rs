@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The condition and the times of each finding.
+
+use vipwatch_api::FindingSeverity;
+use vipwatch_core::audit::{
+    AgentKnowledge, AuditFacts, MonitorReport, StateFileContent, is_finding_name,
+};
+use vipwatch_core::{NeutronState, ReportedState, Role};
+
+use super::*;
+use crate::findings::condition::DISAGREEMENTS;
+use crate::key::Bucket;
+use crate::record::{Confidence, HeardPrimary};
+use crate::sample::role_key;
+
+#[test]
+fn two_primaries_are_found_after_an_advert_and_the_settle_time_and_close_at_once() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Partial);
+    assert_eq!(lab.pass(3.9), [""; 0]);
+    let changes = lab.pass_changes(0.2);
+    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    assert_eq!(record.name, "cluster-two-primaries");
+    assert_eq!(
+        (record.severity, record.confidence),
+        (FindingSeverity::Broken, Confidence::Certain)
+    );
+    assert_eq!(record.group.as_deref(), Some("vrrp:ipv4:51:192.0.2.80"));
+    assert_eq!(record.nodes, ["a", "b"]);
+    assert!(record.text.starts_with("nodes a and b hold addresses"), "{}", record.text);
+    assert!(record.evidence.iter().any(|fact| fact.contains("confirmed its roles after revision")));
+    assert_eq!(lab.pass(600.0), [""; 0], "it is reported once");
+    lab.role("b", Backup);
+    assert_eq!(lab.evaluate(), ["-two-primaries"]);
+}
+
+#[test]
+fn a_longer_advert_interval_gives_the_election_more_time() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    for (node, role) in [("a", Primary), ("b", Primary)] {
+        let record = RoleRecord { advert_ms: Some(10_000), ..role_record(node, "VI_1", role) };
+        lab.publish(&record);
+    }
+    lab.confirm();
+    assert_eq!(lab.pass(12.9), [""; 0]);
+    assert_eq!(lab.pass(0.2), ["+two-primaries"]);
+}
+
+#[test]
+fn the_overlap_of_a_normal_election_is_not_two_primaries() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    for _ in 0..2 {
+        lab.role("b", Primary);
+        assert_eq!(lab.pass(3.0), [""; 0]);
+        lab.role("a", Backup);
+        assert_eq!(lab.pass(400.0), [""; 0]);
+        lab.role("a", Primary);
+        lab.role("b", Backup);
+        assert_eq!(lab.pass(400.0), [""; 0]);
+    }
+}
+
+#[test]
+fn a_crashed_node_does_not_confirm_so_its_claim_is_not_a_second_primary() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    // Node a crashes; its lease lasts 15 seconds more.
+    lab.cluster.role("b", Primary);
+    for _ in 0..3 {
+        lab.cluster.confirm(&["b", "c"]);
+        assert_eq!(lab.pass(5.0), [""; 0]);
+    }
+    lab.cluster.lose("a");
+    assert_eq!(lab.pass(2.9), [""; 0]);
+    assert_eq!(lab.pass(0.2), ["+node-lost"]);
+    assert_eq!(lab.pass(600.0), [""; 0], "c is still a backup");
+}
+
+#[test]
+fn the_time_of_two_primaries_begins_with_the_confirmation() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.cluster.role("b", Primary);
+    lab.cluster.confirm(&["b"]);
+    assert_eq!(lab.pass(100.0), [""; 0]);
+    lab.cluster.confirm(&["a"]);
+    assert_eq!(lab.pass(3.9), [""; 0]);
+    assert_eq!(lab.pass(0.2), ["+two-primaries"]);
+}
+
+#[test]
+fn a_group_without_a_primary_is_found_after_four_adverts_and_the_settle_time() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("a", Fault);
+    assert_eq!(lab.pass(6.9), [""; 0]);
+    assert_eq!(lab.pass(0.2), ["+no-primary"]);
+    lab.role("b", Primary);
+    assert_eq!(lab.evaluate(), ["-no-primary"]);
+}
+
+#[test]
+fn without_one_of_its_nodes_a_group_has_no_primary_only_if_a_backup_receives_no_adverts() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.cluster.stop("a");
+    assert_eq!(lab.pass(600.0), [""; 0], "keepalived on node a may run");
+    lab.publish(&RoleRecord { heard: HeardPrimary::Other, ..role_record("b", "VI_1", Backup) });
+    assert_eq!(lab.pass(600.0), [""; 0]);
+    lab.publish(&RoleRecord { heard: HeardPrimary::None, ..role_record("b", "VI_1", Backup) });
+    assert_eq!(lab.pass(6.9), [""; 0]);
+    let changes = lab.pass_changes(0.2);
+    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    assert_eq!((short(record), record.confidence), ("no-primary".to_owned(), Confidence::Probable));
+    lab.publish(&RoleRecord { heard: HeardPrimary::Other, ..role_record("b", "VI_1", Backup) });
+    assert_eq!(lab.evaluate(), ["-no-primary"]);
+}
+
+#[test]
+fn a_primary_without_a_live_backup_is_found_after_the_slow_settle_time() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Fault);
+    assert_eq!(lab.pass(59.9), [""; 0]);
+    let changes = lab.pass_changes(0.2);
+    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    let expected = ("too-few-backups".to_owned(), Confidence::Certain);
+    assert_eq!((short(record), record.confidence), expected);
+    lab.cluster.stop("b");
+    assert_eq!(lab.evaluate(), ["~too-few-backups"], "now it is only probable");
+    lab.cluster.start("b");
+    lab.role("b", Backup);
+    assert_eq!(lab.evaluate(), ["-too-few-backups"]);
+}
+
+#[test]
+fn backups_are_not_missed_in_a_domain_of_one_node_nor_if_none_is_wanted() {
+    let mut lab = Evaluation::new(&["a"]);
+    assert_eq!(lab.pass(600.0), [""; 0]);
+    lab.cluster.start("b");
+    assert_eq!(lab.pass(60.0), ["+too-few-backups"], "a node without the instance joined");
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.evaluator.settings.min_backups = 0;
+    lab.role("b", Fault);
+    assert_eq!(lab.pass(600.0), [""; 0]);
+}
+
+#[test]
+fn an_instance_that_is_alone_needs_no_backup() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    let bucket = Bucket::Alone { node: "a".parse().unwrap(), instance: "x".parse().unwrap() };
+    lab.cluster.publish(&bucket, &role_record("a", "x", Primary));
+    assert_eq!(lab.pass(600.0), [""; 0]);
+}
+
+#[test]
+fn a_lost_node_is_found_and_a_stopped_one_is_not() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    lab.cluster.stop("c");
+    assert_eq!(lab.pass(600.0), [""; 0]);
+    lab.cluster.start("c");
+    lab.cluster.lose("c");
+    assert_eq!(lab.pass(2.9), [""; 0]);
+    let changes = lab.pass_changes(0.2);
+    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    assert_eq!((record.name.as_str(), record.group.as_deref()), ("cluster-node-lost", None));
+    assert_eq!(record.nodes, ["c"]);
+    lab.cluster.heartbeat("c", 0);
+    assert_eq!(lab.evaluate(), ["-node-lost"]);
+    // A restart within the settle time is not found.
+    lab.cluster.lose("c");
+    assert_eq!(lab.pass(2.0), [""; 0]);
+    lab.cluster.start("c");
+    assert_eq!(lab.pass(600.0), [""; 0]);
+}
+
+#[test]
+fn a_claim_of_a_lost_node_is_not_a_second_primary() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    lab.cluster.lose("a");
+    lab.role("b", Primary);
+    assert_eq!(lab.pass(600.0), ["+node-lost"]);
+}
+
+#[test]
+fn six_changes_of_the_claimants_within_ten_minutes_are_flapping_until_the_time_is_over() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        lab.role("a", Backup);
+        found.extend(lab.pass(1.0));
+        lab.role("a", Primary);
+        found.extend(lab.pass(1.0));
+    }
+    assert_eq!(found, ["+flapping"]);
+    assert_eq!(lab.pass(593.0), [""; 0]);
+    assert_eq!(lab.pass(2.0), ["-flapping"]);
+}
+
+#[test]
+fn slow_changes_are_not_flapping() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    for _ in 0..10 {
+        lab.role("b", Primary);
+        lab.role("a", Backup);
+        assert_eq!(lab.pass(150.0), [""; 0]);
+        lab.role("a", Primary);
+        lab.role("b", Backup);
+        assert_eq!(lab.pass(150.0), [""; 0]);
+    }
+}
+
+/// The names that the audit gives to differences between the kernel and other sources.
+fn audited(change: impl FnOnce(&mut AuditFacts)) -> Vec<String> {
+    let mut facts = AuditFacts::new(Role::Primary);
+    change(&mut facts);
+    facts.findings().iter().map(|finding| finding.name.to_owned()).collect()
+}
+
+#[test]
+fn each_difference_between_the_kernel_and_another_source_is_a_disagreement() {
+    let report =
+        |is_current| Some(MonitorReport::State { state: ReportedState::Backup, is_current });
+    let differences = [
+        audited(|facts| facts.published = Some(Role::Backup)),
+        audited(|facts| facts.file = Some(StateFileContent::NeutronState(NeutronState::Backup))),
+        audited(|facts| facts.file = Some(StateFileContent::Invalid("boss".to_owned()))),
+        audited(|facts| facts.file = Some(StateFileContent::Missing)),
+        audited(|facts| facts.agent = Some(AgentKnowledge::default())),
+        audited(|facts| facts.reported = report(true)),
+        audited(|facts| facts.reported = report(false)),
+    ];
+    let mut names: Vec<String> = differences.into_iter().flatten().collect();
+    names.sort();
+    assert_eq!(names, DISAGREEMENTS);
+    assert!(DISAGREEMENTS.iter().all(|name| is_finding_name(name)));
+    for name in names {
+        let mut lab = Evaluation::new(&["a", "b"]);
+        let findings = vec![name.clone()];
+        lab.publish(&RoleRecord { findings, ..role_record("b", "VI_1", Backup) });
+        assert_eq!(lab.pass(59.9), [""; 0], "{name}");
+        let changes = lab.pass_changes(0.2);
+        let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+        assert_eq!(
+            (short(record), record.nodes.as_slice()),
+            ("disagreement".to_owned(), &["b".to_owned()][..])
+        );
+        assert!(record.text.contains(&name), "{}", record.text);
+        lab.role("b", Backup);
+        assert_eq!(lab.evaluate(), ["-disagreement"]);
+    }
+}
+
+#[test]
+fn other_local_findings_are_evidence_and_not_a_disagreement() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    let findings = vec!["two-primaries".to_owned()];
+    lab.publish(&RoleRecord { findings, ..role_record("b", "VI_1", Backup) });
+    assert_eq!(lab.pass(600.0), [""; 0]);
+    let findings = vec!["two-primaries".to_owned()];
+    let heard = HeardPrimary::Other;
+    lab.publish(&RoleRecord { findings, heard, ..role_record("b", "VI_1", Primary) });
+    lab.confirm();
+    let changes = lab.pass_changes(5.0);
+    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    let has = |text: &str| record.evidence.iter().any(|fact| fact == text);
+    assert!(has("node b itself has found: two-primaries"), "{:?}", record.evidence);
+    assert!(has("node b receives adverts of another node"), "{:?}", record.evidence);
+}
+
+#[test]
+fn live_members_with_different_settings_are_found() {
+    let base = || role_record("b", "VI_1", Backup);
+    let two = vec!["192.0.2.80/24".parse().unwrap(), "192.0.2.81/24".parse().unwrap()];
+    let cases = [
+        (RoleRecord { addresses: two, ..base() }, "192.0.2.81/24 on b"),
+        (RoleRecord { advert_ms: Some(2000), ..base() }, "1000 ms on a, 2000 ms on b"),
+        (RoleRecord { vrrp_version: Some(3), ..base() }, "VRRP version 2 on a, 3 on b"),
+        (RoleRecord { vrid: Some(52), ..base() }, "VRID 51 on a, 52 on b"),
+    ];
+    for (record, text) in cases {
+        let mut lab = Evaluation::new(&["a", "b"]);
+        lab.publish(&record);
+        assert_eq!(lab.pass(59.9), [""; 0], "{text}");
+        let changes = lab.pass_changes(0.2);
+        let [FindingChange::Opened(found)] = changes.as_slice() else { panic!("{changes:?}") };
+        assert_eq!(short(found), "different-configuration");
+        assert!(found.text.contains(text), "{}", found.text);
+        lab.cluster.stop("b");
+        assert_eq!(lab.evaluate(), ["-different-configuration"]);
+    }
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.publish(&RoleRecord { vrrp_version: None, advert_ms: None, vrid: None, ..base() });
+    assert_eq!(lab.pass(600.0), [""; 0], "values that are not known do not differ");
+}
+
+#[test]
+fn an_ambiguous_group_has_that_finding_only() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Primary);
+    assert_eq!(lab.pass(5.0), ["+two-primaries"]);
+    lab.publish(&role_record("b", "VI_2", Primary));
+    assert_eq!(lab.pass(2.9), ["-two-primaries"]);
+    assert_eq!(lab.pass(0.2), ["+ambiguous-group"]);
+    assert_eq!(lab.pass(600.0), [""; 0]);
+    lab.cluster.delete(&role_key(&vrid_51(), "b", "VI_2"));
+    assert_eq!(lab.pass(5.0), ["-ambiguous-group", "+two-primaries"]);
+}
+
+#[test]
+fn two_groups_that_share_an_address_are_both_ambiguous_until_they_do_not() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.cluster.start("c");
+    let bucket = Bucket::Configured("web".parse().unwrap());
+    lab.cluster.publish(&bucket, &role_record("c", "VI_1", Primary));
+    assert_eq!(lab.pass(5.0), ["+ambiguous-group", "+ambiguous-group"]);
+    lab.cluster.delete(&role_key(&bucket, "c", "VI_1"));
+    assert_eq!(lab.pass(600.0), ["-ambiguous-group", "-ambiguous-group"]);
+}
+
+#[test]
+fn the_findings_of_a_group_that_is_gone_are_closed() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Primary);
+    assert_eq!(lab.pass(5.0), ["+two-primaries"]);
+    lab.cluster.delete(&role_key(&vrid_51(), "a", "VI_1"));
+    lab.cluster.delete(&role_key(&vrid_51(), "b", "VI_1"));
+    assert_eq!(lab.pass(600.0), ["-two-primaries"]);
+}

@@ -209,6 +209,16 @@ impl KeySpace {
         Self { prefix: format!("{ROOT}/{domain}/") }
     }
 
+    /// The prefix of the keys of all domains.
+    pub(crate) fn domains() -> String {
+        format!("{ROOT}/")
+    }
+
+    /// The domain of a key; `None` for a key that vipwatch does not write.
+    pub(crate) fn domain_of(key: &str) -> Option<ClusterName> {
+        key.strip_prefix(ROOT)?.strip_prefix('/')?.split_once('/')?.0.parse().ok()
+    }
+
     /// The prefix of all keys of the domain.
     pub fn all(&self) -> &str {
         &self.prefix
@@ -325,6 +335,15 @@ mod tests {
         for key in roles.into_iter().chain(others) {
             let text = key_space().text(&key);
             assert_eq!(key_space().parse(&text), Some(key), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_domain_of_a_key_is_its_third_part() {
+        let domain = |key: &str| KeySpace::domain_of(key).map(|name| name.to_string());
+        assert_eq!(domain("/vipwatch/v1/prod/node/a").as_deref(), Some("prod"));
+        for key in ["/vipwatch/v1/prod", "/vipwatch/v1//node", "/vipwatch/v2/prod/node", "/other"] {
+            assert_eq!(domain(key), None, "{key}");
         }
     }
 

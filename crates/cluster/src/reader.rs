@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use vipwatch_api::{ClusterBasis, ClusterConnectionState, ClusterScope, ClusterSource, Timestamp};
 use vipwatch_core::ErrorChain;
 
-use crate::etcd::{Connection, EndpointOrder, EtcdError, EtcdSettings};
+use crate::etcd::{Connection, EndpointOrder, EtcdError, EtcdSettings, prefix_end};
 use crate::follow::{Followed, RangeFollower, SharedView, write};
 use crate::key::{ClusterName, KeySpace};
 use crate::view::ClusterView;
@@ -219,4 +219,30 @@ pub fn read_once(
     let basis = reader.basis();
     let view = reader.view.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok((view, basis))
+}
+
+/// The names of the domains in etcd, found with at most `limit` requests. One request finds one domain, however many
+/// keys it has.
+pub fn domains(settings: &EtcdSettings, limit: usize) -> Result<Vec<ClusterName>, ReadError> {
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+    let runtime = runtime.map_err(ReadError::Runtime)?;
+    let root = KeySpace::domains();
+    let found = runtime.block_on(async {
+        let connection = EndpointOrder::new(0).connect(settings, &root).await?;
+        let end = prefix_end(&root);
+        let mut begin = root.into_bytes();
+        let mut names = Vec::new();
+        for _ in 0..limit {
+            let Some(key) = connection.first_key(&begin, &end).await? else { break };
+            let name = std::str::from_utf8(&key).ok().and_then(KeySpace::domain_of);
+            begin = match &name {
+                Some(name) => prefix_end(KeySpace::new(name).all()),
+                // A foreign key: the next one follows it.
+                None => [key.as_slice(), &[0]].concat(),
+            };
+            names.extend(name);
+        }
+        Ok::<_, EtcdError>(names)
+    })?;
+    Ok(found)
 }

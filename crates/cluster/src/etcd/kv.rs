@@ -49,6 +49,17 @@ impl Connection {
         Ok(self.read_key(key).await?.1)
     }
 
+    /// The first key of the range from `begin` up to `end`, without its value; `None` if the range is empty.
+    pub(crate) async fn first_key(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+    ) -> Result<Option<Vec<u8>>, EtcdError> {
+        let options = GetOptions::new().with_range(end).with_limit(1).with_keys_only();
+        let mut answer = self.get(begin, options).await?;
+        Ok(answer.take_kvs().first().map(|entry| entry.key().to_vec()))
+    }
+
     /// Reads all keys with a prefix, at `revision` or at the current one (0), in pages. Returns the revision.
     pub async fn read_prefix(
         &self,

@@ -80,15 +80,15 @@ faults! {
     /// As before; meanwhile keepalived stops on the primary.
     QuorumLossWithFailover "quorum-loss-with-failover" [Leader] 8 [];
     /// The host leaves the management network.
-    CutFromEtcd "cut-from-etcd" [Primary, Backup, Reporter, Leader] 16 ["cluster-node-lost"];
+    CutFromEtcd "cut-from-etcd" [Primary, Backup, Reporter, Leader] 20 ["cluster-node-lost"];
     /// The host leaves the data network.
     DataPartition "data-partition" [Primary, Backup] 12 ["cluster-two-primaries"];
     /// The host leaves both networks.
-    CutFromAll "cut-from-all" [Primary, Backup, Reporter] 16 ["cluster-node-lost"];
+    CutFromAll "cut-from-all" [Primary, Backup, Reporter] 20 ["cluster-node-lost"];
     /// The host receives nothing in the management network.
-    EtcdReceiveLoss "etcd-receive-loss" [Backup, Reporter, Leader] 16 ["cluster-node-lost"];
+    EtcdReceiveLoss "etcd-receive-loss" [Backup, Reporter, Leader] 20 ["cluster-node-lost"];
     /// The host sends nothing in the management network.
-    EtcdSendLoss "etcd-send-loss" [Primary, Reporter, Leader] 16 ["cluster-node-lost"];
+    EtcdSendLoss "etcd-send-loss" [Primary, Reporter, Leader] 20 ["cluster-node-lost"];
     /// The host receives nothing in the data network.
     DataReceiveLoss "data-receive-loss" [Backup] 12 ["cluster-two-primaries"];
     /// The host sends nothing in the data network.
@@ -102,9 +102,9 @@ faults! {
     /// SIGTERM to keepalived on all hosts.
     StopAllKeepalived "stop-all-keepalived" [Primary] 13 ["cluster-no-primary"];
     /// SIGSTOP to the node for longer than its lease.
-    FreezeVipwatch "freeze-vipwatch" [Primary, Backup, Reporter] 12 ["cluster-node-lost"];
+    FreezeVipwatch "freeze-vipwatch" [Primary, Backup, Reporter] 16 ["cluster-node-lost"];
     /// SIGKILL to the node.
-    KillVipwatch "kill-vipwatch" [Primary, Backup, Reporter] 12 ["cluster-node-lost"];
+    KillVipwatch "kill-vipwatch" [Primary, Backup, Reporter] 16 ["cluster-node-lost"];
     /// SIGKILL to the node, which starts again at once.
     RestartVipwatch "restart-vipwatch" [Primary, Reporter] 6 [];
     /// SIGTERM to the node.

@@ -237,7 +237,8 @@ fn journald_gets_fields_and_a_full_journald_socket_delays_nothing() {
         "SYSLOG_IDENTIFIER=vipwatch\n",
         "PRIORITY=6\n",
         "SYSLOG_TIMESTAMP=2",
-        "MESSAGE=",
+        "MESSAGE=instance became primary seq=",
+        " instance=VI_1 ",
     ] {
         assert!(entry.contains(expected), "{expected}: {entry}");
     }

@@ -52,8 +52,9 @@ impl<S: Subscriber> Layer<S> for JournaldFields {
         entry.add("TARGET", metadata.target());
         // The time of journald is that of its receipt, which may be later.
         entry.add("SYSLOG_TIMESTAMP", &time(SystemTime::now()).to_string());
-        event.record(&mut entry);
-        self.0.put(entry.0);
+        let mut fields = EventFields { entry, message: String::new(), suffix: String::new() };
+        event.record(&mut fields);
+        self.0.put(fields.finish());
     }
 }
 
@@ -89,20 +90,52 @@ impl JournaldEntry {
     }
 }
 
-impl Visit for JournaldEntry {
+/// Collects the fields of one event. The message gets them too, as in the text log, because `journalctl` shows only the
+/// message.
+struct EventFields {
+    entry: JournaldEntry,
+    message: String,
+    /// ` name=value` for each field.
+    suffix: String,
+}
+
+impl EventFields {
+    /// Adds `value` as a field, and `shown` to the message.
+    fn add(&mut self, field: &Field, value: &str, shown: &str) {
+        if field.name() == "message" {
+            value.clone_into(&mut self.message);
+            return;
+        }
+        self.entry.add(field.name(), value);
+        // A line break stays in the field. In the message it would begin a line of its own.
+        let _ = write!(self.suffix, " {}={}", field.name(), escape_untrusted(shown));
+    }
+
+    /// The bytes of the entry.
+    fn finish(mut self) -> Vec<u8> {
+        self.message.push_str(&self.suffix);
+        self.entry.add("MESSAGE", &self.message);
+        self.entry.0
+    }
+}
+
+impl Visit for EventFields {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field.name(), value);
+        self.add(field, value, &format!("{value:?}"));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let mut text = String::new();
-        let _ = write!(text, "{value:?}");
-        self.add(field.name(), &text);
+        let value = format!("{value:?}");
+        self.add(field, &value, &value);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tracing_subscriber::Registry;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::super::writer::LogDestination;
     use super::*;
 
     #[test]
@@ -126,5 +159,39 @@ mod tests {
         entry.add("message", &"ä".repeat(MAX_VALUE_LENGTH));
         let text = String::from_utf8(entry.0).unwrap();
         assert_eq!(text.len(), "MESSAGE=\n".len() + MAX_VALUE_LENGTH);
+    }
+
+    /// The entries that `log` queues for journald.
+    fn entries(log: impl FnOnce()) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("entries");
+        let destination = LogDestination::Stderr(std::fs::File::create(&file).unwrap());
+        let writer = LogWriter::start(destination).unwrap();
+        let subscriber = Registry::default().with(JournaldFields::new(writer.clone()));
+        tracing::subscriber::with_default(subscriber, log);
+        assert!(writer.finish());
+        std::fs::read_to_string(&file).unwrap()
+    }
+
+    #[test]
+    fn the_message_has_the_fields_as_the_text_log_has_them() {
+        let text = entries(|| {
+            let (instance, error) = ("web", "cannot connect\nhint: start it");
+            tracing::info!(seq = 7, %instance, to = "primary", error, "instance became primary");
+        });
+        assert!(text.contains("\nINSTANCE=web\n") && text.contains("\nTO=primary\n"), "{text}");
+        assert!(
+            text.contains("\nSEQ=7\n") && text.contains("cannot connect\nhint: start it\n"),
+            "{text}"
+        );
+        let message = r#"instance became primary seq=7 instance=web to="primary" error="cannot connect\nhint: start it""#;
+        assert!(text.ends_with(&format!("\nMESSAGE={message}\n")), "{text}");
+    }
+
+    #[test]
+    fn the_message_of_an_event_without_fields_is_unchanged() {
+        let text = entries(|| tracing::warn!("cannot reach journald"));
+        assert!(text.ends_with("\nMESSAGE=cannot reach journald\n"), "{text}");
+        assert_eq!(text.matches("MESSAGE=").count(), 1);
     }
 }

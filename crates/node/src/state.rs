@@ -310,6 +310,7 @@ impl StateStore {
     /// Sets the problem of a part of the node; `None` if the part works. The time at which the problem began
     /// is kept while only its text changes.
     pub fn set_health(&self, topic: HealthTopic, text: Option<String>) {
+        let text = text.map(|text| in_one_line(&text));
         let Ok(mut problems) = self.health_problems.lock() else { return };
         if problems.get(&topic).map(|known| &known.text) != text.as_ref() {
             self.findings_version.fetch_add(1, Ordering::Relaxed);
@@ -362,6 +363,11 @@ impl StateStore {
     }
 }
 
+/// `text` with its lines joined by semicolons: a finding and a log line are one line.
+pub(crate) fn in_one_line(text: &str) -> String {
+    text.lines().collect::<Vec<_>>().join("; ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -377,5 +383,14 @@ mod tests {
         assert_eq!(store.health_problems(), [HealthProblem { topic, since, text }]);
         store.set_health(topic, None);
         assert_eq!(store.health_problems(), []);
+    }
+
+    #[test]
+    fn the_errors_of_a_health_problem_are_in_one_line() {
+        let store = StateStore::default();
+        let text = "vipwatch.toml:3: no key a\nvipwatch.toml:24: no key b".to_owned();
+        store.set_health(HealthTopic::Configuration, Some(text));
+        let expected = "vipwatch.toml:3: no key a; vipwatch.toml:24: no key b";
+        assert_eq!(store.health_problems()[0].text, expected);
     }
 }

@@ -15,7 +15,7 @@ use super::config_changes::ConfigChanges;
 use crate::config::{Config, ReceiverConfig};
 use crate::receiver::{ReceiverService, ServiceContext};
 use crate::service;
-use crate::state::HealthTopic;
+use crate::state::{HealthTopic, in_one_line};
 use crate::view::ReloadGaps;
 use crate::watch::follower::FollowerUpdate;
 
@@ -40,7 +40,11 @@ impl Node {
             Ok(config) => self.apply(config),
             Err(error) => {
                 let error = ErrorChain(&error).to_string();
-                tracing::error!(error, "configuration rejected; the previous one stays in use");
+                let errors = in_one_line(&error);
+                tracing::error!(
+                    error = errors,
+                    "configuration rejected; the previous one stays in use"
+                );
                 self.store.set_health(HealthTopic::Configuration, Some(error.clone()));
                 self.context.service.record_failed_reload(error)
             }

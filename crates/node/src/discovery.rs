@@ -87,11 +87,27 @@ pub struct ConfigProblem {
     pub line: Option<u32>,
     /// The error.
     pub text: String,
+    /// The content that the node uses meanwhile.
+    pub content: ContentInUse,
+}
+
+/// The content of a file with a problem that the node uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentInUse {
+    /// This version of the file, without the part that has the problem.
+    Rest,
+    /// The last version of the file that was valid.
+    LastValid,
 }
 
 impl ConfigProblem {
     fn new(file: &Path, line: Option<u32>, text: String) -> Self {
-        Self { file: file.to_owned(), line, text }
+        Self { file: file.to_owned(), line, text, content: ContentInUse::Rest }
+    }
+
+    /// The same problem of a file, or directory, of which the last valid version stays in use.
+    fn with_last_valid(self) -> Self {
+        Self { content: ContentInUse::LastValid, ..self }
     }
 }
 

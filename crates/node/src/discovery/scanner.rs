@@ -231,7 +231,9 @@ impl ConfigScanner {
             // A host without Neutron has no such directory.
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.routers.clear(),
             Err(error) => {
-                result.problem(&ha_confs, None, format!("cannot list the directory: {error}"));
+                let text = format!("cannot list the directory: {error}");
+                let problem = ConfigProblem::new(&ha_confs, None, text);
+                result.problems.push(problem.with_last_valid());
             }
         }
     }
@@ -307,7 +309,8 @@ impl ConfigScanner {
         let known = self.files.entry(Arc::clone(file)).or_default();
         if known.is_valid && !content.is_valid {
             known.stamp = content.stamp;
-            known.problems = content.problems;
+            let problems = content.problems.into_iter();
+            known.problems = problems.map(ConfigProblem::with_last_valid).collect();
         } else {
             let instances = std::mem::take(&mut known.instances);
             **known = content;
@@ -341,7 +344,7 @@ impl ConfigScanner {
         *ends_in = Some(ends_in.map_or(left, |first| first.min(left)));
         let seconds = MISSING_FILE_HOLD.as_secs();
         let text = format!("the file is missing; its instances are kept for {seconds} s");
-        known.problems = vec![ConfigProblem::new(missing, None, text)];
+        known.problems = vec![ConfigProblem::new(missing, None, text).with_last_valid()];
         known.stamp = None;
         known.scan_number = self.scan_number;
         Some(known)

@@ -236,3 +236,22 @@ fn a_process_in_a_namespace_without_a_name_is_a_problem() {
     let problems = problem_lines(&discovery);
     assert!(problems[0].contains("ip netns attach NAME 7"), "{problems:?}");
 }
+
+#[test]
+fn a_problem_says_whether_this_version_of_the_file_is_in_use() {
+    let (_directory, locations) = temporary_locations();
+    let file = locations.keepalived[0].clone();
+    let mut scanner = ConfigScanner::new(locations, Vec::new());
+    let mut contents = |text: &str| {
+        write(&file, text);
+        // A file that was written just now counts as incomplete.
+        File::open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let problems = scanner.scan().problems;
+        problems.into_iter().map(|problem| problem.content).collect::<Vec<_>>()
+    };
+    let valid = instance("VI_1", "192.0.2.9");
+    let ignored = valid.replace("10.9.9.9/32 dev qg-1", "2001:db8::300000/64");
+    assert_eq!(contents(&ignored), [ContentInUse::Rest]);
+    assert_eq!(contents(&valid), []);
+    assert_eq!(contents("include gone.conf\n}\n").first(), Some(&ContentInUse::LastValid));
+}

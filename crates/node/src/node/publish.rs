@@ -59,7 +59,7 @@ impl Node {
     fn publish_problems(&self, problems: Vec<ConfigProblem>) {
         let known = Arc::clone(&self.store.view().problems);
         for problem in problems.iter().filter(|problem| !known.contains(problem)) {
-            let ConfigProblem { file, line, text } = problem;
+            let ConfigProblem { file, line, text, .. } = problem;
             tracing::warn!(
                 ?file,
                 line = line.unwrap_or(0),

@@ -21,6 +21,7 @@ use vipwatch_linux::netns_query::NetnsQuery;
 
 use super::{ApiContext, known_timestamp, read_history_of, silenced_until, targets};
 use crate::audit::DatedFinding;
+use crate::discovery::ContentInUse;
 use crate::event::{audit_finding, health_finding, severity};
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, PublishedState, StateStore};
@@ -303,10 +304,15 @@ pub(super) fn health(context: &ApiContext) -> Vec<FindingItem> {
 }
 
 fn configuration_problems(view: &PublishedState) -> Vec<FindingItem> {
-    let hint = "the last valid version of the file is used until it is corrected";
     let each = view.problems.iter().map(|problem| {
         let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
         let text = format!("{}{line}: {}", problem.file.display(), problem.text);
+        let hint = match problem.content {
+            ContentInUse::Rest => "correct this part; the node uses the rest of the file",
+            ContentInUse::LastValid => {
+                "the last valid version of the file is used until it is corrected"
+            }
+        };
         new(None, "configuration-problem", FindingSeverity::Wrong, text, hint)
     });
     each.collect()

@@ -10,7 +10,7 @@ use vipwatch_history::{EventRecord, Retention, Writer};
 
 use super::*;
 use crate::audit::AuditResult;
-use crate::discovery::ConfigProblem;
+use crate::discovery::{ConfigProblem, ContentInUse};
 use crate::event::NodeIdentity;
 use crate::receiver::ReceiverHandle;
 use crate::state::{FailedDelivery, HealthTopic, StateStore};
@@ -80,7 +80,8 @@ fn each_kind_of_finding_is_an_event_when_it_appears_and_when_it_has_gone() {
     let store = Arc::clone(&open.sources.store);
     store.set_health(HealthTopic::History, Some("disk full".to_owned()));
     let file = "/etc/keepalived/keepalived.conf".into();
-    let problem = ConfigProblem { file, line: None, text: "unknown block".to_owned() };
+    let text = "unknown block".to_owned();
+    let problem = ConfigProblem { file, line: None, text, content: ContentInUse::LastValid };
     store.update(|view| view.problems = Arc::new(vec![problem.clone(), problem]));
     let expected = ["open node-history", "open configuration-problem"];
     assert_eq!(changes(&mut open), expected, "one event for problems of the same name");

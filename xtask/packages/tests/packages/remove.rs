@@ -41,6 +41,24 @@ fn a_purge_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_purge_keeps_the_files_of_the_operator_and_removes_a_group_with_members() {
+    let machine = Root::debian(&suite()).boot();
+    machine.install(&["vipwatch"]);
+    machine.succeed(
+        "install -D --mode 755 /bin/true /etc/vipwatch/hooks/changed && mkdir /etc/vipwatch/empty
+         echo '# changed' >>/etc/vipwatch/vipwatch.toml
+         useradd operator && usermod --append --groups vipwatch operator",
+    );
+    let output = machine.succeed("dpkg --purge vipwatch 2>&1");
+    assert!(output.contains("/etc/vipwatch has files that are not from the package"), "{output}");
+    assert!(!output.contains("not removed because it has other members"), "{output}");
+    let left = machine.succeed("find /etc/vipwatch -mindepth 1 | sort");
+    assert_eq!(left, "/etc/vipwatch/hooks\n/etc/vipwatch/hooks/changed");
+    assert!(!machine.run("getent passwd vipwatch").is_ok());
+    assert!(!machine.run("getent group vipwatch").is_ok());
+}
+
+#[test]
 fn a_removal_stops_the_node_and_keeps_its_history_and_configuration() {
     let machine = Root::debian(&suite()).boot();
     machine.install(&["vipwatch"]);

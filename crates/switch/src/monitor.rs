@@ -90,6 +90,8 @@ pub(crate) struct RunningMonitor {
 pub(crate) enum MonitorListError {
     #[error("cannot list the processes in /proc")]
     Processes(#[source] io::Error),
+    #[error("there is no directory {}: Neutron's L3 agent is not installed here, or uses another directory", path.display())]
+    NoStatePath { path: PathBuf },
     #[error("cannot examine {}", path.display())]
     StatePath { path: PathBuf, source: io::Error },
     #[error("cannot examine process {pid}{of}")]
@@ -103,7 +105,7 @@ impl MonitorListError {
             Self::Process { .. } => {
                 "run this command as root; in a container it needs the capability CAP_SYS_PTRACE"
             }
-            Self::Processes(_) | Self::StatePath { .. } => {
+            Self::Processes(_) | Self::NoStatePath { .. } | Self::StatePath { .. } => {
                 "--state-path names the agent's directory; run this command where the agent runs"
             }
         }
@@ -177,7 +179,13 @@ pub(crate) fn monitor_at(pid: u32) -> Option<RunningMonitor> {
 }
 
 fn owner_of(state_path: &Path) -> Result<u32, MonitorListError> {
-    let failed = |source| MonitorListError::StatePath { path: state_path.to_owned(), source };
+    let failed = |source: io::Error| {
+        let path = state_path.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound => MonitorListError::NoStatePath { path },
+            _ => MonitorListError::StatePath { path, source },
+        }
+    };
     Ok(std::fs::metadata(state_path).map_err(failed)?.uid())
 }
 
@@ -301,4 +309,17 @@ fn address_readers(table: &HashMap<u32, ProcessStat>) -> Vec<AddressReader> {
         Some(AddressReader { id: stat.id, fifo })
     };
     table.values().filter(is_reader).filter_map(output).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_state_path_says_that_the_agent_is_not_installed() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = running_monitors(&directory.path().join("neutron")).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("neutron: Neutron's L3 agent is not installed here"), "{text}");
+    }
 }

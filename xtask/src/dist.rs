@@ -202,7 +202,10 @@ fn other_formats(
     Ok(made)
 }
 
-/// The beginning of the file README in the archive; the list of files follows.
+/// The path of the description of the archive, which is unpacked into `/`.
+const TARBALL_README_PATH: &str = "usr/share/doc/vipwatch/README.archive";
+
+/// The beginning of the description; the list of files follows.
 const TARBALL_README: &str = "\
 vipwatch, for systems without dpkg and rpm. The programs are static.
 
@@ -213,8 +216,8 @@ Copy the files to their paths below. Then, as root:
   systemctl daemon-reload
   systemctl enable --now vipwatch-node.service
 
-For Neutron: `/usr/lib/vipwatch/neutron-setup configure rpm` puts the drop-in in place of Neutron's program, and
-`/usr/lib/vipwatch/neutron-setup remove rpm` brings Neutron's program back.
+For Neutron: install /usr/lib/vipwatch/neutron-keepalived-state-change by hand, as the guide \"With Neutron\" describes.
+Nothing in the archive replaces a file of Neutron.
 
 Mode  Path
 ";
@@ -237,7 +240,7 @@ fn tarball(
             let _ = writeln!(readme, "{:04o}  /{}", file.mode, file.destination);
         }
     }
-    build::write(&tree.join(&name).join("README"), readme.as_bytes())?;
+    build::write(&tree.join(&name).join(TARBALL_README_PATH), readme.as_bytes())?;
     let path = out.join(format!("{name}.tar"));
     archive::tar(&tree, &[&name], &path, release)?;
     archive::gzip(&path)?;

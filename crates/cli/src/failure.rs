@@ -88,7 +88,7 @@ impl From<&ClientError> for CommandError {
         let missing = |hint: &str| Self::new(ExitStatus::Missing, ErrorChain(error)).hint(hint);
         match error {
             ClientError::NotPermitted(_) => Self::new(ExitStatus::NotPermitted, error)
-                .hint("run it as root, or as a member of the group of the socket"),
+                .hint("run it as root, or as a member of the group in `socket_group`, which changes only with a restart"),
             ClientError::NotListening(_) => {
                 missing("start `vipwatch node`, or give its socket with --socket")
             }
@@ -180,7 +180,9 @@ fn exit_status(code: ErrorCode) -> ExitStatus {
 /// What to do about a problem; `None` if its text says everything.
 fn hint(code: ErrorCode) -> Option<&'static str> {
     Some(match code {
-        ErrorCode::NotPermitted => "run it as root, or as a member of the group of the socket",
+        ErrorCode::NotPermitted => {
+            "run it as root, or as a member of the group in `socket_group`, which changes only with a restart"
+        }
         ErrorCode::UnknownRoute | ErrorCode::MethodNotAllowed => {
             "the process may have another version: see `vipwatch version`"
         }

@@ -91,7 +91,7 @@ impl Listener {
 
 fn foreign_user() -> ProblemDocument {
     let detail = "only root, the user of the process and members of the socket's group may use it";
-    let hint = "run it as root, or as a member of the group of the socket";
+    let hint = "run it as root, or as a member of the group in `socket_group`, which changes only with a restart";
     ProblemDocument::new(ErrorCode::NotPermitted, detail).with_hint(hint)
 }
 

@@ -17,6 +17,8 @@ mod handle;
 mod heartbeat;
 mod publish;
 mod registration;
+mod report;
+mod reporter;
 mod settings;
 mod source;
 mod worker;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use vipwatch_api::ClusterScope;
 
 use crate::etcd::EtcdSettings;
+use crate::findings::EvaluatorSettings;
 use crate::key::ClusterName;
 
 /// How a node takes part in the cluster.
@@ -31,6 +32,8 @@ pub struct SessionSettings {
     pub membership: Duration,
     /// How long a finding stays visible after its end.
     pub retention: Duration,
+    /// When the reporter opens findings.
+    pub evaluator: EvaluatorSettings,
 }
 
 impl SessionSettings {
@@ -47,6 +50,7 @@ impl SessionSettings {
             lease: Duration::from_secs(15),
             membership: Duration::from_hours(7 * 24),
             retention: Duration::from_hours(7 * 24),
+            evaluator: EvaluatorSettings::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ use super::handle::{SessionEnd, SessionShared};
 use super::heartbeat::HeartbeatState;
 use super::publish::PublishedRoles;
 use super::registration::{NodeIdentityKeys, Registration};
+use super::reporter::ReporterWork;
 use super::{ClusterEvent, ClusterObserver, RecordSource, SessionSettings};
 use crate::etcd::{Connection, EndpointOrder, EtcdError, EtcdErrorKind, LeaseStream};
 use crate::follow::RangeFollower;
@@ -47,6 +48,10 @@ pub(super) struct Worker {
     pub(super) registration: Option<Registration>,
     pub(super) heartbeat: HeartbeatState,
     pub(super) conflicts: Conflicts,
+    /// `None` while another node is the reporter.
+    pub(super) reporter: Option<ReporterWork>,
+    /// The start of the session.
+    pub(super) origin: Instant,
     /// The greatest revision of etcd in any answer.
     pub(super) revision: i64,
     /// No write before this time: etcd has rejected one, or another process has the name.
@@ -86,6 +91,8 @@ impl Worker {
             registration: None,
             heartbeat: HeartbeatState::new(settings.heartbeat),
             conflicts: Conflicts::default(),
+            reporter: None,
+            origin: Instant::now(),
             revision: 0,
             write_after: None,
             event_due: None,
@@ -158,7 +165,7 @@ impl Worker {
     }
 
     /// Writes what has changed, in an order that readers rely on: first the name, then the roles, then the heartbeat that
-    /// confirms them.
+    /// confirms them, then the findings.
     async fn write(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
         if self.write_after.is_some_and(|after| Instant::now() < after) {
             return Ok(());
@@ -186,7 +193,8 @@ impl Worker {
             self.register(link).await?;
         }
         self.publish(link).await?;
-        self.beat(link).await
+        self.beat(link).await?;
+        self.report(link).await
     }
 
     /// No write before the next heartbeat: another process has the name.
@@ -205,6 +213,10 @@ impl Worker {
         let is_all = std::mem::take(&mut requests.is_all_marked);
         let marked = std::mem::take(&mut requests.marked);
         let confirmed = requests.confirmed.take();
+        if self.reporter.is_none() {
+            // The next reporter delivers the finding again.
+            requests.delivered.clear();
+        }
         drop(requests);
         for instance in &marked {
             let bucket = self.source.role(instance).map(|wanted| wanted.bucket);
@@ -268,11 +280,10 @@ impl Worker {
     }
 
     fn next_deadline(&self) -> Instant {
-        let heartbeat = self.heartbeat.deadline();
-        let write = match self.write_after {
-            Some(after) => after,
-            None => heartbeat,
-        };
+        let write = self.write_after.unwrap_or_else(|| {
+            let heartbeat = self.heartbeat.deadline();
+            self.next_evaluation().map_or(heartbeat, |due| due.min(heartbeat))
+        });
         self.event_due.map_or(write, |due| due.min(write))
     }
 
@@ -289,6 +300,9 @@ impl Worker {
 
     fn disconnected(&mut self, error: &EtcdError) {
         self.follower.detach();
+        if let Some(reporter) = &mut self.reporter {
+            reporter.interrupt();
+        }
         self.note_error(error);
         let mut status = self.shared.status();
         status.endpoint = None;

@@ -7,5 +7,6 @@ mod access;
 mod client;
 mod failure;
 mod node;
+mod reporter;
 mod session;
 mod support;

@@ -87,6 +87,8 @@ pub(crate) fn session(etcd: &EtcdSettings, name: &str) -> SessionSettings {
     settings.heartbeat = Duration::from_millis(500);
     settings.lease = Duration::from_secs(4);
     settings.version = "1.2.3".to_owned();
+    settings.evaluator.settle = Duration::from_millis(100);
+    settings.evaluator.lease = settings.lease;
     settings
 }
 
@@ -216,7 +218,7 @@ pub(crate) fn wanted(router: &str, role: InstanceRole) -> WantedRole {
         interface: "ha-1".to_owned(),
         vrid: Some(1),
         priority: Some(50),
-        advert_ms: Some(2000),
+        advert_ms: Some(100),
         vrrp_version: Some(2),
         addresses: vec!["169.254.0.1/24".parse().unwrap()],
         heard: HeardPrimary::Unknown,

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The election of the reporter, and its writes.
+
+use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+use tokio::time::Instant;
+use vipwatch_api::{ClusterScope, Timestamp};
+use vipwatch_core::Moment;
+
+use super::ClusterEvent;
+use super::counters::add;
+use super::registration::Registration;
+use super::reporter::ReporterWork;
+use super::worker::{SessionLink, Worker};
+use crate::etcd::EtcdError;
+use crate::findings::EvaluationTime;
+use crate::follow::write;
+use crate::key::ClusterKey;
+use crate::record::{FORMAT, ReporterRecord, encode};
+use crate::view::{StoredValue, ViewChange};
+
+/// The key `reporter` in the view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReporterKey {
+    Absent,
+    /// This process has it, since this revision.
+    Own(i64),
+    Other,
+}
+
+impl Worker {
+    /// Becomes the reporter if there is none, evaluates the view, and writes the findings.
+    pub(super) async fn report(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        let Some(registration) = self.registration else {
+            return self.resign(link).await;
+        };
+        let elected = self.reporter.as_ref().map(ReporterWork::create_revision);
+        match (self.reporter_key(), elected) {
+            (ReporterKey::Own(key), Some(revision)) if key == revision => {}
+            (_, Some(_)) => return self.resign(link).await,
+            (ReporterKey::Absent, None) => match self.campaign(link, &registration).await? {
+                Some(revision) => self.elected(link, revision).await?,
+                // Another node was faster: the watch delivers its key.
+                None => return Ok(()),
+            },
+            (ReporterKey::Own(revision), None) => self.elected(link, revision).await?,
+            (ReporterKey::Other, None) => return Ok(()),
+        }
+        self.evaluate();
+        self.write_findings(link).await
+    }
+
+    /// Creates the key `reporter`. Returns its revision; `None` if another node has it.
+    async fn campaign(
+        &self,
+        link: &SessionLink<'_>,
+        registration: &Registration,
+    ) -> Result<Option<i64>, EtcdError> {
+        let value = self.reporter_record();
+        let key = self.identity.keys().text(&ClusterKey::Reporter);
+        let lease = registration.live.0;
+        let options = Some(PutOptions::new().with_lease(lease));
+        let put = vec![TxnOp::put(key.as_str(), value.as_slice(), options)];
+        let absent = Compare::create_revision(key.as_str(), CompareOp::Equal, 0);
+        let compares = vec![absent, self.identity.fence(registration)];
+        let result = link.connection.commit(compares, put, &key).await?;
+        if !result.is_done {
+            return Ok(None);
+        }
+        self.count_write(1, value.len());
+        // The watch delivers it again, and the view ignores that.
+        let (mod_revision, create_revision) = (result.revision, result.revision);
+        let stored = StoredValue { key, value, mod_revision, create_revision, lease };
+        write(&self.shared.view).apply(ViewChange::Put(stored));
+        Ok(Some(result.revision))
+    }
+
+    fn reporter_key(&self) -> ReporterKey {
+        let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let live = self.registration.map(|registration| registration.live.0);
+        match view.reporter_key() {
+            None => ReporterKey::Absent,
+            Some(key) if key.record.process == self.identity.process && Some(key.lease) == live => {
+                ReporterKey::Own(key.create_revision)
+            }
+            Some(_) => ReporterKey::Other,
+        }
+    }
+
+    fn reporter_record(&self) -> Vec<u8> {
+        encode(&ReporterRecord {
+            schema: FORMAT,
+            node: self.settings.node.to_string(),
+            process: self.identity.process.clone(),
+            at: Timestamp::now(),
+        })
+    }
+
+    /// This node is the reporter from now on: it reads the whole domain, and continues the open findings.
+    async fn elected(
+        &mut self,
+        link: &mut SessionLink<'_>,
+        revision: i64,
+    ) -> Result<(), EtcdError> {
+        self.set_reporter(true);
+        self.follow_ranges(link.connection).await?;
+        let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let settings = &self.settings.evaluator;
+        let work = ReporterWork::new(&view, settings, &self.settings.node, revision);
+        drop(view);
+        add(&self.shared.counters.elections, 1);
+        tracing::info!("this node reports the findings of the cluster");
+        let events = work.events();
+        self.reporter = Some(work);
+        self.observer.event(ClusterEvent::ReporterChanged { is_reporter: true });
+        for event in events {
+            self.observer.event(event);
+        }
+        Ok(())
+    }
+
+    /// This node is no longer the reporter.
+    async fn resign(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        if self.reporter.take().is_none() && !self.shared.status().is_reporter {
+            return Ok(());
+        }
+        self.set_reporter(false);
+        tracing::info!("this node no longer reports the findings of the cluster");
+        self.observer.event(ClusterEvent::ReporterChanged { is_reporter: false });
+        self.follow_ranges(link.connection).await
+    }
+
+    fn set_reporter(&self, is_reporter: bool) {
+        let mut status = self.shared.status();
+        status.is_reporter = is_reporter;
+        status.scope = if is_reporter { ClusterScope::Full } else { self.settings.scope };
+    }
+
+    fn evaluate(&mut self) {
+        let now = self.moment();
+        let Some(work) = &mut self.reporter else { return };
+        let delivered = std::mem::take(&mut self.shared.requests().delivered);
+        let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for delivered in delivered {
+            work.delivered(&view, delivered);
+        }
+        work.evaluate(&view, EvaluationTime { now, at: Timestamp::now() });
+    }
+
+    async fn write_findings(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        let mut retention = None;
+        while let Some(work) = &self.reporter {
+            if retention.is_none() && work.needs_retention_lease() {
+                retention = Some(link.connection.grant(self.settings.retention).await?);
+            }
+            let Some(batch) = work.next_batch(retention) else { return Ok(()) };
+            let (compares, operations) = (batch.compares.clone(), batch.operations.clone());
+            let key = self.identity.keys().text(&ClusterKey::Reporter);
+            let result = link.connection.commit(compares, operations, &key).await?;
+            if !result.is_done {
+                return self.resign(link).await;
+            }
+            self.revision = self.revision.max(result.revision);
+            self.count_write(batch.operations.len(), batch.bytes);
+            let events = match &mut self.reporter {
+                Some(work) => work.committed(batch),
+                None => Vec::new(),
+            };
+            for event in events {
+                self.observer.event(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// The time of the next evaluation.
+    pub(super) fn next_evaluation(&self) -> Option<Instant> {
+        let due = self.reporter.as_ref()?.next_check()?;
+        Some(Instant::now() + due.since(self.moment()))
+    }
+
+    /// The time since the start of the session.
+    fn moment(&self) -> Moment {
+        Moment::new(self.origin.elapsed())
+    }
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The reporter: one node of the cluster evaluates the groups of all nodes, and writes the findings to etcd.
+//!
+//! The key `reporter` has the lease of the process, so that another node is elected seconds after the reporter is gone.
+//! Every write of a finding compares the revision that created this key: a process that is no longer the reporter writes
+//! nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+
+use super::{ClusterEvent, DeliveredFinding};
+use crate::etcd::{LeaseId, MAX_OPERATIONS};
+use crate::findings::{EvaluationTime, Evaluator, EvaluatorSettings, FindingChange};
+use crate::key::{ClusterKey, ClusterName, FindingId, KeySpace};
+use crate::record::{FindingRecord, encode};
+use crate::view::ClusterView;
+
+/// The work of the reporter, while this node is it.
+pub(super) struct ReporterWork {
+    keys: KeySpace,
+    /// The revision that created the key `reporter`.
+    create_revision: i64,
+    evaluator: Evaluator,
+    /// The findings that are open, and those that have ended and were not delivered to all targets.
+    findings: BTreeMap<FindingId, ReportedFinding>,
+    /// The findings that differ from etcd.
+    changed: BTreeSet<FindingId>,
+}
+
+#[derive(Debug)]
+struct ReportedFinding {
+    record: FindingRecord,
+    /// Whether the node must be told after the next write.
+    is_news: bool,
+}
+
+/// The findings of one transaction.
+#[derive(Debug)]
+pub(super) struct FindingBatch {
+    pub(super) compares: Vec<Compare>,
+    pub(super) operations: Vec<TxnOp>,
+    pub(super) bytes: usize,
+    written: Vec<FindingId>,
+}
+
+impl ReporterWork {
+    /// Continues the findings of the reporter before.
+    pub(super) fn new(
+        view: &ClusterView,
+        settings: &EvaluatorSettings,
+        node: &ClusterName,
+        create_revision: i64,
+    ) -> Self {
+        let open: Vec<FindingRecord> = view.findings().cloned().collect();
+        let ended = view.closed_findings().filter(|record| !is_told(record)).cloned();
+        let reported = open.iter().cloned().chain(ended).filter_map(|record| {
+            let id = record.id.parse().ok()?;
+            Some((id, ReportedFinding { record, is_news: false }))
+        });
+        Self {
+            keys: view.keys().clone(),
+            create_revision,
+            findings: reported.collect(),
+            changed: BTreeSet::new(),
+            evaluator: Evaluator::new(settings.clone(), node, open),
+        }
+    }
+
+    /// The events for findings whose opening or end some target may not have received.
+    pub(super) fn events(&self) -> Vec<ClusterEvent> {
+        self.findings.values().map(|finding| event(finding.record.clone())).collect()
+    }
+
+    /// The revision that created the key `reporter`.
+    pub(super) fn create_revision(&self) -> i64 {
+        self.create_revision
+    }
+
+    /// The view no longer follows etcd.
+    pub(super) fn interrupt(&mut self) {
+        self.evaluator.interrupt();
+    }
+
+    /// The time of the next evaluation without a change of the view.
+    pub(super) fn next_check(&self) -> Option<vipwatch_core::Moment> {
+        self.evaluator.next_check()
+    }
+
+    /// Evaluates the view.
+    pub(super) fn evaluate(&mut self, view: &ClusterView, time: EvaluationTime) {
+        for change in self.evaluator.evaluate(view, time) {
+            let (record, is_news) = match change {
+                FindingChange::Opened(record) | FindingChange::Closed(record) => (record, true),
+                FindingChange::Changed(record) => (record, false),
+            };
+            self.set(record, is_news);
+        }
+    }
+
+    fn set(&mut self, mut record: FindingRecord, is_news: bool) {
+        let Ok(id) = record.id.parse::<FindingId>() else { return };
+        let before = self.findings.remove(&id);
+        if let Some(before) = &before {
+            // The view may not have the last deliveries yet.
+            merge(&mut record.told_open, &before.record.told_open);
+            merge(&mut record.told_closed, &before.record.told_closed);
+        }
+        let is_news = is_news || before.is_some_and(|before| before.is_news);
+        self.changed.insert(id.clone());
+        self.findings.insert(id, ReportedFinding { record, is_news });
+    }
+
+    /// A target has received a finding.
+    pub(super) fn delivered(&mut self, view: &ClusterView, delivered: DeliveredFinding) {
+        let DeliveredFinding { id, target, is_closed } = delivered;
+        let ended = |id: &FindingId| {
+            let record = view.closed_findings().find(|record| record.id == id.as_str()).cloned();
+            record.map(|record| ReportedFinding { record, is_news: false })
+        };
+        let known = self.findings.remove(&id).or_else(|| ended(&id));
+        let Some(mut finding) = known else { return };
+        let list = match is_closed {
+            false => &mut finding.record.told_open,
+            true => &mut finding.record.told_closed,
+        };
+        if !list.contains(&target) {
+            list.push(target);
+            list.sort();
+            self.changed.insert(id.clone());
+        }
+        self.findings.insert(id, finding);
+    }
+
+    /// Whether a finding that has ended must be written, for which the next batch needs a lease.
+    pub(super) fn needs_retention_lease(&self) -> bool {
+        let is_closed = |id: &FindingId| {
+            self.findings.get(id).is_some_and(|finding| finding.record.closed.is_some())
+        };
+        self.changed.iter().any(is_closed)
+    }
+
+    /// The next transaction; `None` if etcd has all findings.
+    pub(super) fn next_batch(&self, retention: Option<LeaseId>) -> Option<FindingBatch> {
+        let reporter = self.keys.text(&ClusterKey::Reporter);
+        let mut batch = FindingBatch {
+            compares: vec![Compare::create_revision(
+                reporter,
+                CompareOp::Equal,
+                self.create_revision,
+            )],
+            operations: Vec::new(),
+            bytes: 0,
+            written: Vec::new(),
+        };
+        for id in &self.changed {
+            // A finding needs up to two operations.
+            if batch.operations.len() + 2 > MAX_OPERATIONS {
+                break;
+            }
+            let Some(finding) = self.findings.get(id) else { continue };
+            let value = encode(&finding.record);
+            let open = self.keys.text(&ClusterKey::Finding(id.clone()));
+            batch.bytes += value.len();
+            if finding.record.closed.is_some() {
+                let closed = self.keys.text(&ClusterKey::Closed(id.clone()));
+                let options = retention.map(|lease| PutOptions::new().with_lease(lease.0));
+                batch.operations.push(TxnOp::delete(open, None));
+                batch.operations.push(TxnOp::put(closed, value, options));
+            } else {
+                batch.operations.push(TxnOp::put(open, value, None));
+            }
+            batch.written.push(id.clone());
+        }
+        (!batch.operations.is_empty()).then_some(batch)
+    }
+
+    /// The transaction was carried out: the node delivers the news in it.
+    pub(super) fn committed(&mut self, batch: FindingBatch) -> Vec<ClusterEvent> {
+        let mut events = Vec::new();
+        for id in batch.written {
+            self.changed.remove(&id);
+            let Some(finding) = self.findings.get_mut(&id) else { continue };
+            if std::mem::take(&mut finding.is_news) {
+                events.push(event(finding.record.clone()));
+            }
+            let is_over = finding.record.closed.is_some() && is_told(&finding.record);
+            if is_over {
+                self.findings.remove(&id);
+            }
+        }
+        events
+    }
+}
+
+/// Whether every target that has received the opening has received the end.
+fn is_told(record: &FindingRecord) -> bool {
+    record.told_open.iter().all(|target| record.told_closed.contains(target))
+}
+
+fn event(record: FindingRecord) -> ClusterEvent {
+    if record.closed.is_some() {
+        ClusterEvent::FindingClosed(Box::new(record))
+    } else {
+        ClusterEvent::FindingOpen(Box::new(record))
+    }
+}
+
+fn merge(list: &mut Vec<String>, more: &[String]) {
+    list.extend(more.iter().cloned());
+    list.sort();
+    list.dedup();
+}

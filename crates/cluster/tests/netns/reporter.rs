@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One node reports the findings of the cluster.
+
+use vipwatch_api::{ClusterScope, InstanceRole};
+use vipwatch_cluster::record::FindingRecord;
+use vipwatch_cluster::session::{ClusterEvent, DeliveredFinding};
+use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
+
+use crate::node::{TestNode, role_of, session};
+use crate::support::settings;
+
+use InstanceRole::{Backup, Primary};
+
+const TWO: &str = "cluster-two-primaries";
+
+/// The findings with this name that the node was told of, as open and as closed.
+fn told(node: &TestNode, name: &str) -> (Vec<FindingRecord>, Vec<FindingRecord>) {
+    let (mut open, mut closed) = (Vec::new(), Vec::new());
+    for event in node.side.events() {
+        match event {
+            ClusterEvent::FindingOpen(record) if record.name == name => open.push(*record),
+            ClusterEvent::FindingClosed(record) if record.name == name => closed.push(*record),
+            _ => {}
+        }
+    }
+    (open, closed)
+}
+
+fn show(nodes: &[&TestNode]) -> String {
+    nodes.iter().map(|node| format!("{}: {:#?}\n", node.name, node.side.events())).collect()
+}
+
+/// The position of the only reporter.
+fn reporter(nodes: &[&TestNode]) -> usize {
+    wait_for("one reporter", || {
+        let reporters: Vec<usize> =
+            (0..nodes.len()).filter(|number| nodes[*number].handle.is_reporter()).collect();
+        (reporters.len() == 1).then(|| reporters[0])
+    })
+}
+
+fn three(etcd: &Etcd) -> [TestNode; 3] {
+    ["a", "b", "c"].map(|name| {
+        let role = if name == "a" { Primary } else { Backup };
+        TestNode::start(session(&settings(etcd), name), &[("r1", role), (name, Primary)])
+    })
+}
+
+#[test]
+fn one_node_reports_a_finding_and_its_end() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let [a, b, c] = three(&etcd);
+    let nodes = [&a, &b, &c];
+    for node in nodes {
+        node.wait_role("r1", "c", Backup);
+    }
+    let number = reporter(&nodes);
+    let elected = nodes[number];
+    // The view of the reporter has all groups, also those without an instance on this node.
+    for name in ["a", "b", "c"] {
+        elected.wait_role(name, name, Primary);
+    }
+    assert_eq!(elected.handle.basis().scope, ClusterScope::Full);
+    b.set("r1", Primary);
+    wait_showing("the finding", || show(&nodes), || told(elected, TWO).0.pop());
+    for node in nodes {
+        node.wait("the finding in the view", |view| view.findings().any(|it| it.name == TWO));
+    }
+    b.set("r1", Backup);
+    let closed = wait_showing("its end", || show(&nodes), || told(elected, TWO).1.pop());
+    assert!(closed.closed.is_some());
+    for node in nodes {
+        node.wait("the end in the view", |view| {
+            view.findings().all(|it| it.name != TWO)
+                && view.closed_findings().any(|it| it.name == TWO)
+        });
+        let is_elected = node.name == elected.name;
+        assert_eq!(told(node, TWO).0.len(), usize::from(is_elected), "{}", node.name);
+    }
+    // A finding that has ended has a lease, so that it goes away by itself.
+    let entry = etcd.ctl(&["get", "--prefix", "/vipwatch/v1/test/closed/", "--write-out", "json"]);
+    assert!(entry.contains("\"lease\":"), "{entry}");
+}
+
+#[test]
+fn a_new_reporter_continues_the_open_findings_and_knows_their_deliveries() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let [a, b, c] = three(&etcd);
+    let nodes = [&a, &b, &c];
+    let number = reporter(&nodes);
+    for node in nodes {
+        node.wait_role("r1", "c", Backup);
+    }
+    // The two nodes that are not the reporter claim one router.
+    let others: Vec<&TestNode> =
+        nodes.into_iter().filter(|node| node.name != nodes[number].name).collect();
+    for other in &others {
+        other.set("r9", Primary);
+    }
+    let open = wait_showing("the finding", || show(&nodes), || told(nodes[number], TWO).0.pop());
+    assert_eq!(open.group.as_deref(), Some("router:r9"));
+    let id = open.id.parse().unwrap();
+    nodes[number].handle.told(DeliveredFinding {
+        id,
+        target: "pager".to_owned(),
+        is_closed: false,
+    });
+    for other in &others {
+        other.wait("the delivery in etcd", |view| {
+            view.findings().any(|finding| finding.told_open == ["pager"])
+        });
+    }
+    let mut nodes: Vec<TestNode> = vec![a, b, c];
+    nodes.remove(number).crash();
+    let nodes: Vec<&TestNode> = nodes.iter().collect();
+    let elected = nodes[reporter(&nodes)];
+    let again = wait_showing("the finding again", || show(&nodes), || told(elected, TWO).0.pop());
+    assert_eq!((again.id, again.told_open), (open.id.clone(), vec!["pager".to_owned()]));
+    nodes[0].set("r9", Backup);
+    let closed = wait_showing("its end", || show(&nodes), || told(elected, TWO).1.pop());
+    assert_eq!(closed.id, open.id);
+    let lost = wait_showing(
+        "the lost node",
+        || show(&nodes),
+        || told(elected, "cluster-node-lost").0.pop(),
+    );
+    assert_eq!(lost.nodes.len(), 1);
+}
+
+#[test]
+fn a_node_that_is_no_longer_the_reporter_has_its_own_groups_again() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let [a, b, c] = three(&etcd);
+    let nodes = [&a, &b, &c];
+    let number = reporter(&nodes);
+    let first = nodes[number];
+    for name in ["a", "b", "c"] {
+        first.wait_role(name, name, Primary);
+    }
+    // Another process takes the key of the reporter, as after a lost lease.
+    let key = "/vipwatch/v1/test/reporter";
+    let other = r#"{"schema":1,"node":"x","process":"x","at":"2026-01-01T00:00:00Z"}"#;
+    etcd.ctl(&["put", key, other]);
+    wait_for("the loss", || (!first.handle.is_reporter()).then_some(()));
+    let own = first.name.as_str();
+    first.wait("its own groups", |view| {
+        ["a", "b", "c"].iter().all(|name| role_of(view, name, name).is_some() == (*name == own))
+            && role_of(view, "r1", own).is_some()
+    });
+    assert_eq!(first.handle.basis().scope, ClusterScope::Own);
+    etcd.ctl(&["del", key]);
+    reporter(&nodes);
+}

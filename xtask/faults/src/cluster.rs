@@ -26,6 +26,12 @@ pub fn quick_faults(seed: u64) -> &'static str {
     }
 }
 
+/// Whether a text names faults of a cluster.
+#[cfg(test)]
+pub fn are_faults(words: &str) -> bool {
+    schedule::chosen(words).is_ok()
+}
+
 /// One run, in its sandbox.
 pub fn inside(
     seed: u64,

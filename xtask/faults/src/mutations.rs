@@ -4,14 +4,16 @@
 //! A mutation replaces one text in a copy of the source. Its run must have the failure that the table names, and the run
 //! of the unchanged product with the same faults must not have it.
 
+mod cluster_table;
 mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use self::cluster_table::CLUSTER_MUTATIONS;
 use self::table::{MUTATIONS, Mutation};
 use crate::FaultsError;
-use crate::args::RunOptions;
+use crate::args::{LabKind, RunOptions};
 use crate::check::verdict::{RunFailure, RunVerdict};
 use crate::inotify;
 use crate::lab::{set_up_lock, write_file};
@@ -31,7 +33,7 @@ fn directory(variable: &str) -> Result<PathBuf, FaultsError> {
 
 /// Builds and runs the mutations with these names; all of them if `names` is empty.
 pub fn run(options: &RunOptions, names: &[String]) -> Result<(), FaultsError> {
-    let mutations = chosen(names)?;
+    let mutations = chosen(table(options.lab), names)?;
     // Each mutation has two runs.
     inotify::check_limit(options.jobs.min(2 * mutations.len()))?;
     let (source, work) = (directory(SOURCE_VARIABLE)?, directory(WORK_VARIABLE)?);
@@ -58,15 +60,26 @@ pub fn run(options: &RunOptions, names: &[String]) -> Result<(), FaultsError> {
     report(&runs, &verdicts)
 }
 
+/// The mutations that the faults of a lab reveal.
+fn table(lab: LabKind) -> &'static [Mutation] {
+    match lab {
+        LabKind::Nodes => MUTATIONS,
+        LabKind::Cluster => CLUSTER_MUTATIONS,
+    }
+}
+
 /// The mutations with these names; all of them if `names` is empty.
-fn chosen(names: &[String]) -> Result<Vec<&'static Mutation>, FaultsError> {
+fn chosen(
+    table: &'static [Mutation],
+    names: &[String],
+) -> Result<Vec<&'static Mutation>, FaultsError> {
     if names.is_empty() {
-        return Ok(MUTATIONS.iter().collect());
+        return Ok(table.iter().collect());
     }
     let mutation = |name: &String| {
-        let mut all = MUTATIONS.iter();
+        let mut all = table.iter();
         all.find(|mutation| mutation.name == name).ok_or_else(|| {
-            let known: Vec<&str> = MUTATIONS.iter().map(|mutation| mutation.name).collect();
+            let known: Vec<&str> = table.iter().map(|mutation| mutation.name).collect();
             FaultsError(format!(
                 "unknown mutation {name:?}\n  hint: use one of {}",
                 known.join(", ")
@@ -180,22 +193,27 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_the_names() {
-        let names = |name: &str| chosen(&[name.to_owned()]).map(|all| all.len());
+        let names = |name: &str| chosen(MUTATIONS, &[name.to_owned()]).map(|all| all.len());
         assert_eq!(names("carrier-ignored").ok(), Some(1));
         let error = names("carrier").err().unwrap().0;
         assert!(MUTATIONS.iter().all(|mutation| error.contains(mutation.name)), "{error}");
-        assert_eq!(chosen(&[]).ok().unwrap().len(), MUTATIONS.len());
+        assert_eq!(chosen(MUTATIONS, &[]).ok().unwrap().len(), MUTATIONS.len());
     }
 
     #[test]
     fn each_mutation_fits_the_source() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for Mutation { name, file, old, faults, .. } in MUTATIONS {
+        let all = || MUTATIONS.iter().chain(CLUSTER_MUTATIONS);
+        for Mutation { name, file, old, .. } in all() {
             let text = std::fs::read_to_string(root.join(file)).unwrap();
             assert_eq!(text.matches(old).count(), 1, "{name}: {old:?} in {file}");
+            assert_eq!(all().filter(|other| other.name == *name).count(), 1, "{name}");
+        }
+        for Mutation { name, faults, .. } in MUTATIONS {
             assert!(crate::schedule::chosen(faults).is_ok(), "{name}: {faults}");
-            let same = MUTATIONS.iter().filter(|other| other.name == *name);
-            assert_eq!(same.count(), 1, "{name}");
+        }
+        for Mutation { name, faults, .. } in CLUSTER_MUTATIONS {
+            assert!(crate::cluster::are_faults(faults), "{name}: {faults}");
         }
     }
 }

@@ -50,8 +50,7 @@ pub fn judge(facts: &ClusterFacts, answers: &RecordedAnswers, verdict: &mut RunV
 /// The id of the finding of the cluster that a notification is about; `None` for other notifications.
 fn id(notification: &RecordedNotification) -> Option<&str> {
     let body = &notification.body;
-    let is_cluster = body["scope"] == "cluster" || body["finding"]["scope"] == "cluster";
-    is_cluster.then(|| body["finding"]["id"].as_str()).flatten()
+    if body["scope"] == "cluster" { body["cluster"]["id"].as_str() } else { None }
 }
 
 fn is_about(notification: &RecordedNotification, finding: &ClusterFinding, state: &str) -> bool {
@@ -69,7 +68,7 @@ mod tests {
             at: 15 * SECOND,
             node: Some(0),
             body: serde_json::json!({
-                "scope": "cluster", "state": state, "finding": { "id": "1-a", "name": "cluster-two-primaries" },
+                "scope": "cluster", "state": state, "cluster": { "id": "1-a", "name": "cluster-two-primaries" },
             }),
         };
         let answers = RecordedAnswers {

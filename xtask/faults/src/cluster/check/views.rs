@@ -27,8 +27,9 @@ pub fn judge(
     strictness: Strictness,
     verdict: &mut RunVerdict,
 ) {
+    let changes = published.changes();
     for host in 0..HOSTS {
-        let judge = ViewJudge { published, host, strictness };
+        let judge = ViewJudge { published, changes: &changes, host, strictness };
         let mut has_result = false;
         for document in &answers.documents[host] {
             if document.asked < published.facts.start || document.until > published.facts.end {
@@ -73,6 +74,8 @@ impl ViewProblem {
 
 struct ViewJudge<'a> {
     published: &'a Published<'a>,
+    /// The times at which a possible state may change.
+    changes: &'a BTreeSet<Micros>,
     host: usize,
     strictness: Strictness,
 }
@@ -128,9 +131,8 @@ impl ViewJudge<'_> {
         document: &RecordedDocument,
     ) -> (BTreeSet<Presence>, BTreeSet<&'static str>) {
         let lag = self.strictness.limit(VIEW_LAG);
-        let changes = self.published.changes();
         let (from, to) = (document.asked - lag, document.until);
-        let inside = changes.range(from..to).flat_map(|at| [*at, *at + 1]);
+        let inside = self.changes.range(from..to).flat_map(|at| [*at, *at + 1]);
         let (mut presence, mut roles) = (BTreeSet::new(), BTreeSet::new());
         for at in inside.chain([from, to]) {
             let states = self.published.states(node, instance, at);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_tries_its_own_member_first() {
+    fn all_members_are_endpoints_of_each_node() {
         let text = ClusterSetup::of(1).node_conf(1, Path::new("/lab"));
         assert!(
             text.contains("endpoints = [\"http://10.8.0.2:2379\", \"http://10.8.0.3:2379\""),

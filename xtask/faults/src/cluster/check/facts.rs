@@ -85,6 +85,8 @@ pub struct ClusterFacts {
     pub hosts: Vec<HostFacts>,
     pub simulated: Vec<SimulatedLife>,
     pub unstable: Vec<UnstablePeriod>,
+    /// When a member of etcd was lost, with the end of the act: nodes that use it connect to another one.
+    pub lost_members: Vec<(Micros, Micros)>,
     /// The reporter, each time that the injector has looked.
     pub reporters: Vec<(Micros, Option<usize>)>,
     pub start: Micros,
@@ -129,6 +131,7 @@ impl ClusterFacts {
             hosts,
             simulated: simulated(&journal, end),
             unstable: unstable(&journal, end),
+            lost_members: lost_members(&journal, end),
             reporters: reporters(&journal),
             journal,
             start,
@@ -279,6 +282,16 @@ fn reporters(journal: &[JournalEntry]) -> Vec<(Micros, Option<usize>)> {
     let observed = journal.iter().filter(|entry| entry.act == "observed");
     let host = |value: &Value| value.as_u64().and_then(|host| usize::try_from(host).ok());
     observed.map(|entry| (entry.at, host(&entry.details["reporter"]))).collect()
+}
+
+/// The losses of members of etcd.
+fn lost_members(journal: &[JournalEntry], end: Micros) -> Vec<(Micros, Micros)> {
+    let is_loss = |entry: &&JournalEntry| {
+        matches!(entry.act.as_str(), "etcd" | "mgmt")
+            && is_begin(entry)
+            && !matches!(how(entry), "start" | "continue" | "heal")
+    };
+    journal.iter().filter(is_loss).map(|entry| (entry.at, done(journal, entry, end))).collect()
 }
 
 /// The periods in which etcd may have no leader.

@@ -69,6 +69,8 @@ fn unavailable(published: &Published<'_>) -> Vec<(Micros, Micros)> {
     let mut periods: Vec<(Micros, Micros)> =
         facts.unstable.iter().map(|period| (period.from, period.to + reconnect)).collect();
     periods.push((0, facts.start + reconnect));
+    // The reporter may have used the lost member. After a new connection, conditions settle again.
+    periods.extend(facts.lost_members.iter().map(|(from, to)| (*from, to + reconnect)));
     for (node, host) in facts.hosts.iter().enumerate() {
         for broken in &host.breaks {
             if facts.reporter(broken.from).is_some_and(|reporter| reporter != node) {

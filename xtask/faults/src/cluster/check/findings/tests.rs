@@ -39,6 +39,7 @@ pub fn facts() -> ClusterFacts {
         hosts: vec![host("primary"), host("backup"), host("backup")],
         simulated: Vec::new(),
         unstable: Vec::new(),
+        lost_members: Vec::new(),
         reporters: vec![(0, Some(2))],
         start: 0,
         end: 100 * SECOND,

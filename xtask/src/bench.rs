@@ -14,6 +14,8 @@ Measure vipwatch and the programs it replaces, one after the other in one run on
 Usage: cargo xtask bench NAME [--quick] [--json FILE]
 
 Benches:
+  cluster   Measure the cluster view with a real etcd: from a role change to the view of another node, with 1, 1,000 and
+            10,000 changes at once; memory; 100 nodes with 100 instances each
   dropin    Measure the drop-in, the script of Neutron 29.0.0 and the daemon of Neutron 28.0.2: time from the
             change of an address to the state file and to the agent, CPU time, memory, processes
   announce  Measure gratuitous ARP of the drop-in and of arping, for 1, 100 and 1,000 addresses
@@ -38,7 +40,7 @@ Examples:
   VIPWATCH_NAMESPACES=1000 cargo xtask bench node --json node.json
 ";
 
-const NAMES: [&str; 6] = ["dropin", "announce", "node", "receiver", "web", "witness"];
+const NAMES: [&str; 7] = ["cluster", "dropin", "announce", "node", "receiver", "web", "witness"];
 
 /// A parsed command line.
 struct BenchOptions<'a> {
@@ -86,6 +88,9 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         add("--subject", dist::vipwatch()?);
         provision::programs(&[provision::PEERS])?;
         add("--neutron-29", provision::neutron("29.0.0")?);
+    } else if options.name == "cluster" {
+        add("--subject", dist::vipwatch()?);
+        provision::programs(&[provision::ETCD])?;
     } else if options.name == "web" {
         add("--subject", dist::vipwatch()?);
         provision::programs(&[provision::KEEPALIVED])?;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bench {
     Announce,
+    Cluster,
     Dropin,
     Node,
     Receiver,
@@ -70,6 +71,7 @@ pub fn parse(words: &[String]) -> Result<BenchArgs, String> {
             "--json" => json = value()?,
             "--quick" => is_quick = true,
             "announce" => bench = Some(Bench::Announce),
+            "cluster" => bench = Some(Bench::Cluster),
             "dropin" => bench = Some(Bench::Dropin),
             "node" => bench = Some(Bench::Node),
             "receiver" => bench = Some(Bench::Receiver),

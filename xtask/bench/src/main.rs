@@ -6,6 +6,7 @@
 
 mod announce;
 mod args;
+mod cluster;
 mod dropin;
 mod measure;
 mod node;
@@ -45,6 +46,7 @@ fn measure(args: &BenchArgs) -> Result<BenchReport, String> {
         Bench::Announce => Ok(announce::run(&subject, is_quick)),
         Bench::Node => Ok(node::NodeBench { subject, script: args.neutron_29()?, is_quick }.run()),
         Bench::Witness => Ok(witness::WitnessBench { subject, is_quick }.run()),
+        Bench::Cluster => Ok(cluster::ClusterBench { subject, is_quick }.run()),
         Bench::Web => Ok(web::WebBench { subject, is_quick }.run()),
         Bench::Receiver => {
             let neutron = args.neutron_29()?;

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Many nodes at once on one etcd: each has its own connection, leases and watches, and follows its own groups.
+
+use std::time::{Duration, Instant};
+
+use vipwatch_testkit::{Etcd, Lab, pause};
+
+use super::etcd_metrics::EtcdMetrics;
+use super::simulated::{Changes, SimulatedNode, router};
+use crate::measure::{Samples, ms};
+use crate::report::Row;
+
+/// Maximum time until all nodes know each other.
+const START_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// The time in which the cost of an idle cluster is measured.
+const IDLE_SPAN: Duration = Duration::from_secs(20);
+
+/// The number of nodes, and of the instances of each. Every instance is on two nodes.
+pub struct Scale {
+    pub nodes: usize,
+    pub instances: usize,
+}
+
+impl Scale {
+    /// Starts the nodes, lets all instances change their role at once, and adds the figures.
+    pub fn measure(&self, rows: &mut Vec<Row>) -> Vec<String> {
+        let Self { nodes, instances } = self;
+        let total = nodes * instances;
+        eprintln!("bench: {nodes} nodes with {instances} instances each");
+        let lab = Lab::new();
+        let etcd = Etcd::single(lab.path());
+        let endpoint = etcd.endpoint(0);
+        let began = Instant::now();
+        let all = self.start(&etcd);
+        let started = ms(began.elapsed());
+        let at_rest = EtcdMetrics::read(&endpoint);
+        pause(IDLE_SPAN);
+        let idle = EtcdMetrics::read(&endpoint).since(&at_rest);
+        eprintln!("bench: {total} changes at once on {nodes} nodes");
+        let before = EtcdMetrics::read(&endpoint);
+        let times = self.fail_over(&all);
+        let used = EtcdMetrics::read(&endpoint).since(&before);
+        let name = |what: &str| format!("{nodes} nodes, {total} instances: {what}");
+        let mut push = |what: &str, unit, value: Option<f64>| {
+            let mut row = Row::new(name(what), unit);
+            row.ours = value;
+            rows.push(row);
+        };
+        let seconds = IDLE_SPAN.as_secs_f64();
+        let changes = f64::from(u32::try_from(total).unwrap_or(u32::MAX));
+        push("start of all until all know each other", "ms", Some(started));
+        push("size of the database at the start", "KiB", Some(at_rest.database_bytes / 1024.0));
+        push("idle: proposals for each second", "1/s", Some(idle.proposals / seconds));
+        push(
+            "idle: sent by etcd for each second",
+            "KiB/s",
+            Some(idle.sent_bytes / 1024.0 / seconds),
+        );
+        let samples = Samples::of(times);
+        for (what, share) in [("p50", 0.5), ("p99", 0.99), ("slowest view", 1.0)] {
+            let value = samples.as_ref().map(|samples| samples.quantile(share));
+            push(&format!("all change at once, {what}"), "ms", value);
+        }
+        push("all change at once: proposals", "count", Some(used.proposals));
+        push(
+            "all change at once: sent by etcd for each change",
+            "bytes",
+            Some(used.sent_bytes / changes),
+        );
+        push("all change at once: fsync of etcd, p99", "ms", used.fsync_p99_ms());
+        push("size of the database after it", "KiB", Some(used.database_bytes / 1024.0));
+        vec![format!(
+            "The {nodes} simulated nodes run in one process, which shares the processors with etcd: the times of \"all \
+             change at once\" contain the work of all nodes on this machine. A fsync is the upper limit of a bucket of \
+             etcd's own histogram."
+        )]
+    }
+
+    /// Node N has the instances N·K to N·K + K − 1, and those of the next half: neighbours share them.
+    fn routers(&self, node: usize) -> Vec<usize> {
+        let half = self.instances / 2;
+        let count = self.nodes * half;
+        (0..2 * half).map(|index| (node * half + index) % count).collect()
+    }
+
+    fn start(&self, etcd: &Etcd) -> Vec<SimulatedNode> {
+        let start = |node| {
+            SimulatedNode::start(
+                etcd,
+                &format!("node-{node:03}"),
+                self.routers(node).into_iter().map(router),
+            )
+        };
+        let all: Vec<SimulatedNode> = (0..self.nodes).map(start).collect();
+        for node in &all {
+            // Its own roles, and those of its neighbours for the same instances.
+            node.wait_for_roles(2 * self.instances, START_TIMEOUT);
+        }
+        all
+    }
+
+    /// Changes all roles, and waits until the neighbours know them.
+    fn fail_over(&self, all: &[SimulatedNode]) -> Vec<f64> {
+        let mut expected: Vec<Vec<Changes>> = all.iter().map(|_| Vec::new()).collect();
+        for (number, node) in all.iter().enumerate() {
+            // The first half of a node's instances is also on the node before, the second half on the node after.
+            let (first, second) = node.prepare(self.routers(number)).halves();
+            expected[(number + self.nodes - 1) % self.nodes].push(first);
+            expected[(number + 1) % self.nodes].push(second);
+        }
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            let views = all.iter().zip(expected);
+            let waiting: Vec<_> = views
+                .map(|(node, changes)| scope.spawn(move || node.arrivals(began, changes)))
+                .collect();
+            for (number, node) in all.iter().enumerate() {
+                node.publish(self.routers(number));
+            }
+            let times = waiting.into_iter().map(|thread| thread.join().expect("a view"));
+            times.flatten().collect()
+        })
+    }
+}

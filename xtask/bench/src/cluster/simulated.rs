@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node without a kernel: it has the session of a real node, and the bench sets its roles.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use vipwatch_api::InstanceRole;
+use vipwatch_cluster::etcd::EtcdSettings;
+use vipwatch_cluster::key::Bucket;
+use vipwatch_cluster::record::{FORMAT, HeardPrimary, RoleRecord};
+use vipwatch_cluster::session::{
+    ClusterEvent, ClusterHandle, ClusterObserver, NodeFacts, RecordSource, SessionSettings,
+    WantedRole,
+};
+use vipwatch_core::InstanceId;
+use vipwatch_testkit::Etcd;
+
+use crate::measure::ms;
+
+/// Maximum time until all changes of a measurement have arrived.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// A running session with the roles of its node.
+pub struct SimulatedNode {
+    name: String,
+    roles: Arc<SimulatedRoles>,
+    handle: Arc<ClusterHandle>,
+}
+
+struct SimulatedRoles {
+    /// The sequence number of each instance; an odd one is a primary.
+    seqs: Mutex<BTreeMap<InstanceId, i64>>,
+    /// Whether the view has changed since [`Self::wait_for_change`] returned last.
+    has_changed: Mutex<bool>,
+    change: Condvar,
+    handle: OnceLock<Weak<ClusterHandle>>,
+}
+
+/// The number of a router as its id. It has the length of a real one.
+pub fn router(number: usize) -> InstanceId {
+    let text = format!("00000000-0000-4000-8000-{number:012}");
+    text.parse().expect("a valid id")
+}
+
+impl RecordSource for SimulatedRoles {
+    fn instances(&self) -> Vec<InstanceId> {
+        self.seqs.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    fn role(&self, instance: &InstanceId) -> Option<WantedRole> {
+        let seqs = self.seqs.lock().unwrap_or_else(PoisonError::into_inner);
+        let seq = *seqs.get(instance)?;
+        Some(WantedRole { bucket: Bucket::Router(instance.clone()), record: record(instance, seq) })
+    }
+
+    fn facts(&self) -> NodeFacts {
+        let seqs = self.seqs.lock().unwrap_or_else(PoisonError::into_inner);
+        NodeFacts { seq: 1, instances: u64::try_from(seqs.len()).unwrap_or(u64::MAX) }
+    }
+}
+
+impl ClusterObserver for SimulatedRoles {
+    fn event(&self, event: ClusterEvent) {
+        match event {
+            ClusterEvent::ConfirmationWanted(request) => {
+                if let Some(handle) = self.handle.get().and_then(Weak::upgrade) {
+                    handle.confirm(request.id);
+                }
+            }
+            ClusterEvent::ViewChanged => {
+                *self.has_changed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                self.change.notify_one();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl SimulatedRoles {
+    /// Waits for a change of the view, at most for `limit`.
+    fn wait_for_change(&self, limit: Duration) {
+        let has_changed = self.has_changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.change.wait_timeout_while(has_changed, limit, |changed| !*changed);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+/// The counters of a publisher.
+#[derive(Clone, Copy)]
+pub struct Written {
+    pub keys: f64,
+    pub bytes: f64,
+    pub transactions: f64,
+}
+
+impl Written {
+    /// The growth since an earlier moment.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            keys: self.keys - before.keys,
+            bytes: self.bytes - before.bytes,
+            transactions: self.transactions - before.transactions,
+        }
+    }
+}
+
+/// The record that a view must have after a change.
+enum WantedRecord {
+    /// This sequence number, or a later one.
+    Seq(i64),
+    /// The role of a primary.
+    Primary,
+}
+
+impl WantedRecord {
+    fn is_met(&self, record: &RoleRecord) -> bool {
+        match self {
+            Self::Seq(seq) => record.seq >= *seq,
+            Self::Primary => record.role == InstanceRole::Primary,
+        }
+    }
+}
+
+/// Changes of roles on one node.
+pub struct Changes {
+    node: String,
+    wanted: Vec<(Bucket, WantedRecord)>,
+}
+
+impl Changes {
+    /// The instances of a node that are about to become primary.
+    pub fn to_primary<'a>(node: &str, ids: impl IntoIterator<Item = &'a str>) -> Self {
+        let bucket = |id: &str| Bucket::Router(id.parse().expect("a valid id"));
+        let wanted = ids.into_iter().map(|id| (bucket(id), WantedRecord::Primary)).collect();
+        Self { node: node.to_owned(), wanted }
+    }
+
+    /// The first and the second half of the changes.
+    pub fn halves(mut self) -> (Self, Self) {
+        let second = self.wanted.split_off(self.wanted.len() / 2);
+        let node = self.node.clone();
+        (self, Self { node, wanted: second })
+    }
+}
+
+impl SimulatedNode {
+    /// Starts a node that is backup of these routers.
+    pub fn start(etcd: &Etcd, name: &str, routers: impl IntoIterator<Item = InstanceId>) -> Self {
+        let seqs = routers.into_iter().map(|id| (id, 0)).collect();
+        let roles = Arc::new(SimulatedRoles {
+            seqs: Mutex::new(seqs),
+            has_changed: Mutex::new(false),
+            change: Condvar::new(),
+            handle: OnceLock::new(),
+        });
+        let settings = SessionSettings::new(
+            EtcdSettings::new(etcd.endpoints()),
+            "bench".parse().expect("a valid name"),
+            name.parse().expect("a valid name"),
+            format!("epoch-of-{name}"),
+        );
+        let handle = ClusterHandle::start(settings, roles.clone(), roles.clone());
+        let handle = Arc::new(handle.expect("start a session"));
+        let _ = roles.handle.set(Arc::downgrade(&handle));
+        Self { name: name.to_owned(), roles, handle }
+    }
+
+    /// Changes the roles of these routers; [`Self::publish`] tells the session.
+    pub fn prepare(&self, routers: impl IntoIterator<Item = usize>) -> Changes {
+        let mut wanted = Vec::new();
+        let mut seqs = self.roles.seqs.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in routers.into_iter().map(router) {
+            if let Some(seq) = seqs.get_mut(&id) {
+                *seq += 1;
+                wanted.push((Bucket::Router(id), WantedRecord::Seq(*seq)));
+            }
+        }
+        Changes { node: self.name.clone(), wanted }
+    }
+
+    /// Tells the session that the roles of these routers have changed.
+    pub fn publish(&self, routers: impl IntoIterator<Item = usize>) {
+        for number in routers {
+            self.handle.mark(&router(number));
+        }
+    }
+
+    /// Waits until the view has this many roles.
+    pub fn wait_for_roles(&self, count: usize, limit: Duration) {
+        let began = Instant::now();
+        while self.handle.view().role_count() < count {
+            assert!(began.elapsed() < limit, "{}: {:?}", self.name, self.handle.basis());
+            self.roles.wait_for_change(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until this node's view has the changes of other nodes; the time of each since `began` in ms.
+    pub fn arrivals(&self, began: Instant, changes: Vec<Changes>) -> Vec<f64> {
+        let mut times = Vec::new();
+        let mut missing: Vec<(String, Bucket, WantedRecord)> = Vec::new();
+        for Changes { node, wanted } in changes {
+            missing
+                .extend(wanted.into_iter().map(|(bucket, wanted)| (node.clone(), bucket, wanted)));
+        }
+        loop {
+            let view = self.handle.view();
+            let now = ms(began.elapsed());
+            missing.retain(|(node, bucket, wanted)| {
+                let mut roles = view.roles(bucket);
+                let is_there =
+                    roles.any(|role| role.node.as_str() == node && wanted.is_met(&role.record));
+                if is_there {
+                    times.push(now);
+                }
+                !is_there
+            });
+            drop(view);
+            if missing.is_empty() {
+                return times;
+            }
+            let left = ARRIVAL_TIMEOUT.saturating_sub(began.elapsed());
+            assert!(!left.is_zero(), "{}: {} changes are missing", self.name, missing.len());
+            self.roles.wait_for_change(left);
+        }
+    }
+
+    /// What this node has written since its start.
+    pub fn written(&self) -> Written {
+        let counters = self.handle.counters();
+        let number = |value: u64| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
+        Written {
+            keys: number(counters.writes),
+            bytes: number(counters.written_bytes),
+            transactions: number(counters.transactions),
+        }
+    }
+}
+
+/// The record of a Neutron router.
+fn record(instance: &InstanceId, seq: i64) -> RoleRecord {
+    let role = if seq % 2 == 0 { InstanceRole::Backup } else { InstanceRole::Primary };
+    RoleRecord {
+        schema: FORMAT,
+        node: String::new(),
+        instance: instance.to_string(),
+        name: "VR_1".to_owned(),
+        epoch: String::new(),
+        seq,
+        role,
+        reason: None,
+        since: None,
+        cause: Some("peer-silent".to_owned()),
+        origin: "neutron".to_owned(),
+        netns: Some(format!("qrouter-{instance}")),
+        interface: "ha-0123456789".to_owned(),
+        vrid: Some(1),
+        priority: Some(50),
+        advert_ms: Some(2000),
+        vrrp_version: Some(2),
+        addresses: vec!["169.254.0.1/24".parse().expect("a valid address")],
+        heard: HeardPrimary::Unknown,
+        findings: Vec::new(),
+        recent: Vec::new(),
+    }
+}

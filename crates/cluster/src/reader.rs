@@ -177,12 +177,11 @@ impl EtcdReader {
                 if followed.is_err() && Instant::now() < check {
                     return Ok(ReadProgress::Unchanged);
                 }
-                let followed = match followed {
-                    Ok(followed) => followed?,
-                    Err(_) => {
-                        connection.revision(&keys).await?;
-                        Followed::Nothing
-                    }
+                let followed = if let Ok(followed) = followed {
+                    followed?
+                } else {
+                    connection.revision(&keys).await?;
+                    Followed::Nothing
                 };
                 *answered = Instant::now();
                 match followed {

@@ -19,6 +19,10 @@ const CONNECTION_WINDOW: u32 = 512 * 1024;
 /// The number of requests that can wait for the connection.
 const REQUEST_BUFFER: usize = 16;
 
+/// The time without an answer after which the connection is tested. etcd ends connections that are tested more often than
+/// every five seconds.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The greatest answer that is accepted, in bytes. etcd accepts values of 1.5 MiB by default.
 pub(crate) const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
@@ -119,7 +123,7 @@ fn transport(settings: &EtcdSettings, endpoint: &str) -> Result<Endpoint, EtcdEr
         .initial_connection_window_size(CONNECTION_WINDOW)
         .buffer_size(REQUEST_BUFFER)
         // A dead peer is noticed although no request is running.
-        .http2_keep_alive_interval(settings.timeout)
+        .http2_keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(settings.timeout)
         .keep_alive_while_idle(true);
     if is_tls {

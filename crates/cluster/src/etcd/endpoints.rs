@@ -38,7 +38,8 @@ impl EndpointOrder {
         for _ in &settings.endpoints {
             let endpoint = &settings.endpoints[self.next % settings.endpoints.len()];
             self.next = self.next.wrapping_add(1);
-            let opened = Connection::open(settings, endpoint).await;
+            // The state of a TLS handshake is large.
+            let opened = Box::pin(Connection::open(settings, endpoint)).await;
             let result = match opened {
                 Ok(connection) => connection.revision(key).await.map(|_| connection),
                 Err(error) => Err(error),

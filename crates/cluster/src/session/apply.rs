@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use super::conflict::Conflicts;
 use super::counters::add;
+use super::publish::OwnRoleChange;
+use super::registration::RegistrationLoss;
 use super::worker::Worker;
 use crate::etcd::{Connection, EtcdError};
 use crate::follow::{Followed, revision_of, write};
@@ -22,6 +24,8 @@ struct AppliedChanges {
     is_view_changed: bool,
     /// The greatest revision of a change of this node's own key, and whether that was a deletion.
     own_key: Option<OwnKeyChange>,
+    /// Whether the record of this node's membership was deleted.
+    is_membership_gone: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +78,9 @@ impl Worker {
         if let Some(change) = applied.own_key {
             self.own_key_changed(change);
         }
+        if applied.is_membership_gone && self.registration.is_some() {
+            self.lose_registration(RegistrationLoss::MembershipGone);
+        }
     }
 
     fn apply_change(
@@ -83,21 +90,23 @@ impl Worker {
         applied: &mut AppliedChanges,
     ) {
         let (text, value, revision) = match &change {
-            ViewChange::Put(value) => {
-                (&value.key, Some(value.value.as_slice()), value.mod_revision)
-            }
+            ViewChange::Put(value) => (&value.key, Some(value), value.mod_revision),
             ViewChange::Deleted { key, mod_revision } => (key, None, *mod_revision),
         };
         let key = view.keys().parse(text);
         match &key {
             Some(ClusterKey::Role(key)) => {
                 if key.node == self.settings.node {
-                    self.published.observe(key.clone(), value, revision);
+                    self.published.observe(key.clone(), OwnRoleChange { value, revision });
                 }
                 applied.buckets.insert(key.bucket.clone());
             }
             Some(ClusterKey::Node(node)) if *node == self.settings.node => {
                 applied.own_key = Some(OwnKeyChange { revision, is_deletion: value.is_none() });
+            }
+            Some(ClusterKey::Member(node)) if *node == self.settings.node => {
+                // An operator has deleted the membership.
+                applied.is_membership_gone = value.is_none();
             }
             _ => {}
         }

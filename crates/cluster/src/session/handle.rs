@@ -28,7 +28,8 @@ const STACK_BYTES: usize = 2 * 1024 * 1024;
 /// says that the node was stopped.
 pub struct ClusterHandle {
     shared: Arc<SessionShared>,
-    thread: Option<JoinHandle<()>>,
+    /// `None` after the end.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The state that the session's thread and the node share.
@@ -114,7 +115,7 @@ impl ClusterHandle {
         let worker = Worker::new(settings, source, observer, shared.clone());
         let thread = std::thread::Builder::new().name("cluster".to_owned()).stack_size(STACK_BYTES);
         let thread = thread.spawn(move || runtime.block_on(Box::pin(worker.run())))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// The record of an instance may have changed. This only makes a note, and never waits.
@@ -195,16 +196,15 @@ impl ClusterHandle {
 
     /// Says in etcd that the node was stopped, and ends the session. It takes at most about two seconds if etcd does not
     /// answer.
-    pub fn stop(mut self) {
+    pub fn stop(&self) {
         self.end(SessionEnd::Stop);
     }
 
-    fn end(&mut self, end: SessionEnd) {
+    fn end(&self, end: SessionEnd) {
         self.shared.requests().end.get_or_insert(end);
         self.shared.ending.notify_one();
-        if let Some(thread) = self.thread.take()
-            && let Err(panic) = thread.join()
-        {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Err(panic)) = thread.map(JoinHandle::join) {
             std::panic::resume_unwind(panic);
         }
     }
@@ -212,7 +212,7 @@ impl ClusterHandle {
 
 impl Drop for ClusterHandle {
     fn drop(&mut self) {
-        if self.thread.is_some() && !std::thread::panicking() {
+        if !std::thread::panicking() {
             self.end(SessionEnd::Abandon);
         }
     }

@@ -39,6 +39,16 @@ struct PublishedRole {
     hash: Option<u64>,
     /// The revision of the last known change of the key; 0 if none is known.
     revision: i64,
+    /// The lease of the key in etcd.
+    lease: LeaseId,
+}
+
+/// A change of a key of this node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnRoleChange<'a> {
+    /// `None` if the key was deleted.
+    pub(super) value: Option<&'a StoredValue>,
+    pub(super) revision: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,8 +62,15 @@ struct StaleKey {
 pub(super) struct RoleBatch {
     pub(super) operations: Vec<TxnOp>,
     pub(super) bytes: usize,
-    written: Vec<(InstanceId, u64)>,
+    written: Vec<WrittenRole>,
     deleted: Vec<StaleKey>,
+}
+
+#[derive(Debug)]
+struct WrittenRole {
+    instance: InstanceId,
+    hash: u64,
+    lease: LeaseId,
 }
 
 impl PublishedRoles {
@@ -83,7 +100,7 @@ impl PublishedRoles {
             return;
         }
         self.stale.remove(&StaleKey { bucket: bucket.clone(), instance: instance.clone() });
-        let role = PublishedRole { bucket, hash: None, revision: 0 };
+        let role = PublishedRole { bucket, hash: None, revision: 0, lease: LeaseId(0) };
         self.are_buckets_changed = true;
         if let Some(before) = self.wanted.insert(instance.clone(), role) {
             self.drop_key(before, instance);
@@ -132,8 +149,14 @@ impl PublishedRoles {
         self.wanted.get(&key.instance).is_some_and(|role| role.bucket == key.bucket)
     }
 
-    /// A key of this node has a value in etcd, or was deleted (`None`).
-    pub(super) fn observe(&mut self, key: RoleKey, value: Option<&[u8]>, revision: i64) {
+    /// All keys must have the lease of a new membership.
+    pub(super) fn compare_all(&mut self) {
+        self.dirty.extend(self.wanted.keys().cloned());
+    }
+
+    /// A key of this node has a value in etcd, or was deleted.
+    pub(super) fn observe(&mut self, key: RoleKey, change: OwnRoleChange<'_>) {
+        let OwnRoleChange { value, revision } = change;
         let Some(role) =
             self.wanted.get_mut(&key.instance).filter(|role| role.bucket == key.bucket)
         else {
@@ -149,12 +172,14 @@ impl PublishedRoles {
         if revision <= role.revision {
             return;
         }
-        let hash = value.map(hash_of);
-        if hash != role.hash {
+        let hash = value.map(|value| hash_of(&value.value));
+        let lease = LeaseId(value.map_or(0, |value| value.lease));
+        if hash != role.hash || lease != role.lease {
             // Another client has changed the key, or this process does not know its value yet.
             self.dirty.insert(key.instance);
         }
         role.hash = hash;
+        role.lease = lease;
         role.revision = revision;
     }
 
@@ -202,7 +227,8 @@ impl PublishedRoles {
         record.recent.drain(..record.recent.len().saturating_sub(MAX_RECENT));
         let value = encode(&record);
         let hash = hash_of(&value);
-        if self.wanted.get(&instance).is_some_and(|role| role.hash == Some(hash)) {
+        let is_stored = |role: &PublishedRole| role.hash == Some(hash) && role.lease == lease;
+        if self.wanted.get(&instance).is_some_and(is_stored) {
             return;
         }
         let key = RoleKey { bucket, node: self.node.clone(), instance: instance.clone() };
@@ -210,14 +236,15 @@ impl PublishedRoles {
         let options = Some(PutOptions::new().with_lease(lease.0));
         let key = self.keys.text(&ClusterKey::Role(key));
         batch.operations.push(TxnOp::put(key, value, options));
-        batch.written.push((instance, hash));
+        batch.written.push(WrittenRole { instance, hash, lease });
     }
 
     /// The transaction was carried out at this revision.
     pub(super) fn committed(&mut self, batch: RoleBatch, revision: i64) {
-        for (instance, hash) in batch.written {
+        for WrittenRole { instance, hash, lease } in batch.written {
             if let Some(role) = self.wanted.get_mut(&instance) {
                 role.hash = Some(hash);
+                role.lease = lease;
                 role.revision = role.revision.max(revision);
             }
         }
@@ -228,7 +255,7 @@ impl PublishedRoles {
 
     /// The transaction failed, and may have been carried out: its instances are compared again.
     pub(super) fn failed(&mut self, batch: RoleBatch) {
-        for (instance, _) in batch.written {
+        for WrittenRole { instance, .. } in batch.written {
             if let Some(role) = self.wanted.get_mut(&instance) {
                 role.hash = None;
                 self.dirty.insert(instance);
@@ -250,7 +277,8 @@ impl ValueVisitor for PublishedRoles {
             if let Some(ClusterKey::Role(key)) = self.keys.parse(&value.key)
                 && key.node == self.node
             {
-                self.observe(key, Some(&value.value), value.mod_revision);
+                let change = OwnRoleChange { value: Some(value), revision: value.mod_revision };
+                self.observe(key, change);
             }
         }
     }
@@ -262,3 +290,6 @@ fn hash_of(value: &[u8]) -> u64 {
     value.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests;

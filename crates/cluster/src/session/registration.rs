@@ -33,6 +33,8 @@ pub(super) struct Registration {
 pub(super) enum RegistrationLoss {
     /// The lease has ended.
     LeaseEnded,
+    /// The record of the membership was deleted.
+    MembershipGone,
     /// Another process has the name.
     NameTaken {
         /// Its epoch.

@@ -120,10 +120,8 @@ impl ReporterWork {
         };
         let known = self.findings.remove(&id).or_else(|| ended(&id));
         let Some(mut finding) = known else { return };
-        let list = match is_closed {
-            false => &mut finding.record.told_open,
-            true => &mut finding.record.told_closed,
-        };
+        let record = &mut finding.record;
+        let list = if is_closed { &mut record.told_closed } else { &mut record.told_open };
         if !list.contains(&target) {
             list.push(target);
             list.sort();

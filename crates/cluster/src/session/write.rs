@@ -19,6 +19,7 @@ impl Worker {
                 self.registration = Some(registration);
                 link.lease = None;
                 self.published.note_keys(&keys);
+                self.published.compare_all();
                 let mut status = self.shared.status();
                 status.is_registered = true;
                 let was_taken = std::mem::take(&mut status.is_name_taken);
@@ -45,7 +46,7 @@ impl Worker {
                 add(&self.shared.counters.lease_losses, 1);
                 tracing::warn!(node = %self.settings.node, "the lease of this node in etcd has ended");
             }
-            RegistrationLoss::LeaseEnded => {}
+            RegistrationLoss::LeaseEnded | RegistrationLoss::MembershipGone => {}
             RegistrationLoss::NameTaken { epoch, version } => {
                 let is_new = !std::mem::replace(&mut status.is_name_taken, true);
                 drop(status);

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use vipwatch_api::{ClusterConnectionState, InstanceRole};
+use vipwatch_api::{ClusterConnectionState, ClusterNodeState, InstanceRole};
 use vipwatch_cluster::etcd::{EtcdErrorKind, EtcdLogin, EtcdPassword};
 use vipwatch_cluster::reader::{EtcdReader, ReadProgress};
-use vipwatch_testkit::{Etcd, EtcdOptions, EtcdPlace, Lab, wait_for, wait_showing};
+use vipwatch_testkit::keepalived::BridgeSwitch;
+use vipwatch_testkit::{Etcd, EtcdOptions, EtcdPlace, Lab, TestNetns, wait_for, wait_showing};
 
-use crate::node::{TestNode, is_live, role_of, session};
+use crate::node::{TestNode, is_live, role_of, session, state_of};
 use crate::support::settings;
 
 use InstanceRole::{Backup, Primary};
@@ -123,6 +124,59 @@ fn a_node_whose_lease_has_ended_registers_again() {
     a.set("r1", Backup);
     b.wait_role("r1", "a", Backup);
     assert!(a.handle.is_registered());
+}
+
+#[test]
+fn a_node_without_a_network_is_lost_and_comes_back_with_its_last_roles() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let place = |name: &str, address: &str| {
+        let netns = lab.netns(name);
+        switch.plug(&netns, "eth0", &format!("port-{name}"));
+        netns.ip(&format!("address add {address}/24 dev eth0"));
+        netns
+    };
+    let store = place("store", "192.0.2.1");
+    let host_a = place("a", "192.0.2.2");
+    let host_b = place("b", "192.0.2.3");
+    let members = vec![EtcdPlace::in_netns(&store, "192.0.2.1".parse().unwrap())];
+    let etcd = Etcd::start(lab.path(), members, EtcdOptions::default());
+    let settings = settings(&etcd);
+    // The thread of a session stays in the namespace of the thread that starts it.
+    let start = |netns: &TestNetns, name: &str, role| {
+        netns.visit(|| TestNode::start(session(&settings, name), &[("r1", role)]))
+    };
+    let a = start(&host_a, "a", Primary);
+    let b = start(&host_b, "b", Backup);
+    b.wait_role("r1", "a", Primary);
+    switch.block("port-a");
+    b.wait("a to be lost", |view| state_of(view, "a") == Some(ClusterNodeState::Lost));
+    wait_connection(&a, ClusterConnectionState::Stale);
+    assert_eq!(role_of(&b.handle.view(), "r1", "a"), Some(Primary));
+    a.set("r1", Backup);
+    switch.unblock("port-a");
+    b.wait_role("r1", "a", Backup);
+    assert_eq!(a.handle.counters().lease_losses, 1);
+}
+
+#[test]
+fn a_deleted_membership_is_written_again() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    a.wait_role("r1", "a", Primary);
+    let lease = |key: &str| {
+        let output = etcd.ctl(&["get", key, "--write-out", "json"]);
+        let digits = output.split("\"lease\":").nth(1)?;
+        Some(digits.chars().take_while(char::is_ascii_digit).collect::<String>())
+    };
+    let (member, role) = ("/vipwatch/v1/test/member/a", "/vipwatch/v1/test/role/router:r1/a/r1");
+    let before = lease(member).unwrap();
+    etcd.ctl(&["del", member]);
+    let after = wait_for("the membership", || lease(member));
+    assert_ne!(after, before);
+    // The roles get the lease of the new membership.
+    wait_for("the lease of the role", || (lease(role).as_ref() == Some(&after)).then_some(()));
 }
 
 #[test]

@@ -166,18 +166,7 @@ impl TestNode {
 
     /// Ends the session in an orderly way.
     pub(crate) fn stop(self) {
-        let Self { handle, .. } = self;
-        let handle = wait_showing("the last user of the handle", String::new, {
-            let mut handle = Some(handle);
-            move || match Arc::try_unwrap(handle.take()?) {
-                Ok(handle) => Some(handle),
-                Err(shared) => {
-                    handle = Some(shared);
-                    None
-                }
-            }
-        });
-        handle.stop();
+        self.handle.stop();
     }
 
     /// Ends the session without a word to etcd.

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use vipwatch_api::Timestamp;
 use vipwatch_core::Moment;
+use vipwatch_core::flapping::FLAP_SPAN;
 
 use self::condition::{Condition, ConditionContext, advert_interval, conditions};
 pub use self::kind::ClusterFindingKind;
@@ -54,7 +55,7 @@ impl Default for EvaluatorSettings {
     fn default() -> Self {
         Self {
             settle: Duration::from_secs(3),
-            slow_settle: Duration::from_secs(60),
+            slow_settle: Duration::from_mins(1),
             lease: Duration::from_secs(15),
             min_backups: 1,
         }
@@ -99,6 +100,8 @@ pub struct Evaluator {
     /// Since when the view has followed etcd without interruption; `None` while it is stale.
     connected: Option<Moment>,
     has_two_nodes: bool,
+    /// The time of the first evaluation.
+    first: Option<Moment>,
 }
 
 impl Evaluator {
@@ -119,6 +122,7 @@ impl Evaluator {
             serial: ViewSerial::default(),
             connected: None,
             has_two_nodes: false,
+            first: None,
         }
     }
 
@@ -147,6 +151,7 @@ impl Evaluator {
 
     /// Evaluates a view that follows etcd and contains all groups. `view` must be the same one each time.
     pub fn evaluate(&mut self, view: &ClusterView, time: EvaluationTime) -> Vec<FindingChange> {
+        self.first.get_or_insert(time.now);
         let is_new_connection = self.connected.is_none();
         let connected = *self.connected.get_or_insert(time.now);
         let mut changes = Vec::new();
@@ -175,7 +180,7 @@ impl Evaluator {
             return due;
         }
         let changes = view.buckets_changed_after(self.serial);
-        due.extend(changes.changed.into_iter().cloned());
+        due.extend(changes.changed);
         if changes.has_removed {
             due.extend(self.buckets.keys().filter(|bucket| !view.has_roles(bucket)).cloned());
         }
@@ -186,7 +191,7 @@ impl Evaluator {
         let has_two_nodes = view.nodes().count() >= 2;
         if is_new_connection || has_two_nodes != self.has_two_nodes {
             self.has_two_nodes = has_two_nodes;
-            due.extend(view.buckets().cloned());
+            due.extend(view.buckets());
             due.extend(self.buckets.keys().cloned());
         }
         due.extend(self.buckets_with_other_sharing(view, &due));
@@ -223,7 +228,7 @@ impl Evaluator {
     ) {
         let mut groups = view.groups_of(bucket);
         let mut before = self.buckets.remove(bucket).unwrap_or_default();
-        let mut track = BucketTrack::new(track::settings_of(&groups));
+        let mut track = BucketTrack::new(track::settings_of(&groups), groups.len());
         self.unconfirmed.replace(bucket, &groups);
         for group in &mut groups {
             self.shared.mark(group);
@@ -247,17 +252,17 @@ impl Evaluator {
         track: &mut GroupTrack,
         now: Moment,
     ) -> Vec<Condition> {
-        let flapping = FindingSubject::group(ClusterFindingKind::Flapping, &group.id);
         track.count_claimants(group, now);
-        let is_flapping = track.is_flapping(now)
-            || self.open.is_continued(&flapping) && !track.is_continuation_over(now);
-        if is_flapping {
-            self.schedule.add(track.flapping_end(now), &group.bucket);
+        let flapping_since =
+            track.flapping_since(now).or_else(|| self.continued_flapping(group, now));
+        if let Some(since) = flapping_since {
+            self.schedule.add(since + FLAP_SPAN, &group.bucket);
         }
+        let is_flapping = flapping_since.is_some();
         let (settings, has_two_nodes) = (&self.settings, self.has_two_nodes);
         let context = ConditionContext { settings, has_two_nodes, is_flapping };
         let conditions = conditions(group, context);
-        track.keep_pending(&conditions);
+        track.keep_pending(&conditions, now);
         let advert = advert_interval(group);
         let mut settled = Vec::new();
         for condition in conditions {
@@ -271,6 +276,13 @@ impl Evaluator {
             }
         }
         settled
+    }
+
+    /// An earlier reporter found that the group is flapping, and this one does not know all changes that count yet.
+    fn continued_flapping(&self, group: &Group, now: Moment) -> Option<Moment> {
+        let subject = FindingSubject::group(ClusterFindingKind::Flapping, &group.id);
+        let begin = self.first.filter(|begin| now.since(*begin) < FLAP_SPAN)?;
+        self.open.is_continued(&subject).then_some(begin)
     }
 
     /// Closes the findings of an earlier reporter about groups that no longer exist.

@@ -194,7 +194,7 @@ impl RangeFollower {
         connection.read_prefix(&roles, revision, page).await?;
         finish(&prefix, bucket);
         let known: Vec<String> =
-            write(view).buckets().map(|bucket| self.keys.bucket(bucket)).collect();
+            write(view).buckets().map(|bucket| self.keys.bucket(&bucket)).collect();
         for prefix in known.into_iter().filter(|prefix| !seen.contains(prefix)) {
             write(view).replace_range(&prefix, Vec::new(), revision);
         }

@@ -130,7 +130,7 @@ impl ClusterView {
     pub fn groups(&self) -> impl Iterator<Item = Group> {
         let shared = SharedAddresses::of_view(self);
         self.buckets().flat_map(move |bucket| {
-            let mut groups = self.groups_of(bucket);
+            let mut groups = self.groups_of(&bucket);
             for group in &mut groups {
                 shared.mark(group);
             }

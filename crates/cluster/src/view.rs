@@ -14,8 +14,10 @@
 //!
 //! A value that is not a valid record counts as absent: it is never a role.
 
+mod bucket;
 mod bytes;
 mod gone;
+mod identity;
 mod node;
 mod packed;
 mod range;
@@ -207,14 +209,14 @@ impl ClusterView {
         self.roles.len()
     }
 
-    /// The buckets with a role record, in order.
-    pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+    /// The buckets with a role record, in the order of their names.
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
         self.roles.buckets()
     }
 
     /// The role records of a bucket, in the order of nodes and instances.
     pub fn roles(&self, bucket: &Bucket) -> impl Iterator<Item = RoleView> {
-        self.roles.bucket(bucket)
+        self.roles.bucket(bucket).into_iter()
     }
 
     /// The number of roles of each node and role, without the records.
@@ -238,7 +240,7 @@ impl ClusterView {
     }
 
     /// The buckets that have changed after `serial`, and those that have become empty.
-    pub(crate) fn buckets_changed_after(&self, serial: ViewSerial) -> role::BucketChanges<'_> {
+    pub(crate) fn buckets_changed_after(&self, serial: ViewSerial) -> role::BucketChanges {
         self.roles.changed_after(serial)
     }
 
@@ -328,13 +330,13 @@ impl ClusterView {
         let serial = self.serial.next();
         match (key, record) {
             (ClusterKey::Node(name), ClusterRecord::Node(record)) => {
-                self.nodes.put_node(name, head.with(*record), serial);
+                self.nodes.put_node(&name, head.with(*record), serial);
             }
             (ClusterKey::Member(name), ClusterRecord::Member(record)) => {
-                self.nodes.put_member(name, head.with(record), serial);
+                self.nodes.put_member(&name, head.with(record), serial);
             }
             (ClusterKey::Role(key), ClusterRecord::Role(record)) => {
-                self.roles.put(key, &record, head.mod_revision, serial);
+                self.roles.put(&key, &record, head.mod_revision, serial);
             }
             (ClusterKey::Reporter, ClusterRecord::Reporter(record)) => {
                 self.reporter = Some(head.with(record));

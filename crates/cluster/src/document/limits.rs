@@ -4,6 +4,7 @@
 use vipwatch_api::{ClusterBasis, ClusterNodeState, GroupState};
 
 use crate::group::Group;
+use crate::key::ClusterName;
 use crate::view::ClusterView;
 
 /// Adds the sentences that follow from the view.
@@ -33,7 +34,7 @@ pub(super) fn add(mut basis: ClusterBasis, view: &ClusterView) -> ClusterBasis {
 
 /// The sentence about a group with claims that are not confirmed.
 pub(super) fn of_group(group: &Group) -> Option<String> {
-    let claims: Vec<&str> = group.primaries().into_iter().map(|node| node.as_str()).collect();
+    let claims: Vec<&str> = group.primaries().into_iter().map(ClusterName::as_str).collect();
     if group.state() != GroupState::Unknown || claims.len() < 2 {
         return None;
     }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU64;
 
 use vipwatch_core::Moment;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
@@ -22,8 +23,9 @@ pub(super) struct BucketTrack {
 }
 
 impl BucketTrack {
-    pub(super) fn new(settings: u64) -> Self {
-        Self { settings, groups: Vec::new() }
+    pub(super) fn new(settings: u64, groups: usize) -> Self {
+        // Most buckets have one group, so spare room would cost much.
+        Self { settings, groups: Vec::with_capacity(groups) }
     }
 
     pub(super) fn insert(&mut self, group: GroupTrack) {
@@ -44,7 +46,9 @@ impl BucketTrack {
 
     pub(super) fn forget_pending(&mut self) {
         for group in &mut self.groups {
-            group.pending.clear();
+            if let Some(detail) = &mut group.detail {
+                detail.pending.clear();
+            }
         }
     }
 }
@@ -60,70 +64,77 @@ pub(super) fn settings_of(groups: &[Group]) -> u64 {
     hasher.finish()
 }
 
-/// One group.
+/// One group. The evaluator has one for each group of the domain, so the parts that most groups do not need are apart.
 #[derive(Debug)]
 pub(super) struct GroupTrack {
     id: Box<str>,
-    /// The live nodes that hold an address; `None` before the first evaluation.
-    claimants: Option<Box<[ClusterName]>>,
+    /// A number of the set of live nodes that hold an address; `None` before the first evaluation.
+    claimants: Option<NonZeroU64>,
+    /// `None` if nothing has changed and no condition holds.
+    detail: Option<Box<TrackDetail>>,
+}
+
+#[derive(Debug, Default)]
+struct TrackDetail {
     /// The times of the last changes of the claimants, at most [`MIN_TRANSITIONS`].
     changes: VecDeque<Moment>,
     /// The conditions that hold, each with the time since when.
     pending: Vec<(ClusterFindingKind, Moment)>,
-    /// The time of the first evaluation.
-    first: Option<Moment>,
 }
 
 impl GroupTrack {
     fn new(id: &str) -> Self {
-        let (changes, pending) = (VecDeque::new(), Vec::new());
-        Self { id: id.into(), claimants: None, changes, pending, first: None }
+        Self { id: id.into(), claimants: None, detail: None }
     }
 
     /// Compares the claimants with those of the last evaluation.
     pub(super) fn count_claimants(&mut self, group: &Group, now: Moment) {
-        self.first.get_or_insert(now);
-        let claimants: Box<[ClusterName]> = group.primaries().into_iter().cloned().collect();
-        let before = self.claimants.replace(claimants);
+        let before = self.claimants.replace(number_of(&group.primaries()));
         if before.is_none() || before == self.claimants {
             return;
         }
-        if self.changes.len() == MIN_TRANSITIONS {
-            self.changes.pop_front();
+        let changes = &mut self.detail.get_or_insert_default().changes;
+        if changes.len() == MIN_TRANSITIONS {
+            changes.pop_front();
         }
-        self.changes.push_back(now);
+        changes.push_back(now);
     }
 
-    pub(super) fn is_flapping(&self, now: Moment) -> bool {
-        let oldest = self.changes.front().filter(|_| self.changes.len() == MIN_TRANSITIONS);
-        oldest.is_some_and(|oldest| now.since(*oldest) < FLAP_SPAN)
+    /// Since when the claimants have changed so often that the group is flapping; `None` if it is not.
+    pub(super) fn flapping_since(&self, now: Moment) -> Option<Moment> {
+        let changes = &self.detail.as_ref()?.changes;
+        let oldest = changes.front().filter(|_| changes.len() == MIN_TRANSITIONS)?;
+        (now.since(*oldest) < FLAP_SPAN).then_some(*oldest)
     }
 
-    /// Whether this evaluator has looked at the group for so long that it knows all changes that count.
-    pub(super) fn is_continuation_over(&self, now: Moment) -> bool {
-        self.first.is_some_and(|first| now.since(first) >= FLAP_SPAN)
-    }
-
-    /// The time at which the group stops flapping if nothing changes.
-    pub(super) fn flapping_end(&self, now: Moment) -> Moment {
-        let counted = self.changes.front().filter(|_| self.is_flapping(now)).copied();
-        counted.or(self.first).unwrap_or(now) + FLAP_SPAN
-    }
-
-    /// Forgets the conditions that no longer hold.
-    pub(super) fn keep_pending(&mut self, conditions: &[Condition]) {
-        self.pending.retain(|(kind, _)| conditions.iter().any(|condition| condition.kind == *kind));
+    /// Forgets the conditions that no longer hold, and changes that no longer count.
+    pub(super) fn keep_pending(&mut self, conditions: &[Condition], now: Moment) {
+        let Some(detail) = &mut self.detail else { return };
+        let holds = |kind| conditions.iter().any(|condition| condition.kind == kind);
+        detail.pending.retain(|(kind, _)| holds(*kind));
+        detail.changes.retain(|at| now.since(*at) < FLAP_SPAN);
+        if detail.pending.is_empty() && detail.changes.is_empty() {
+            self.detail = None;
+        }
     }
 
     /// Since when a condition holds; from `now` on if it is new.
     pub(super) fn pending_since(&mut self, kind: ClusterFindingKind, now: Moment) -> Moment {
-        let known = self.pending.iter().find(|(pending, _)| *pending == kind);
+        let pending = &mut self.detail.get_or_insert_default().pending;
+        let known = pending.iter().find(|(pending, _)| *pending == kind);
         if let Some((_, since)) = known {
             return *since;
         }
-        self.pending.push((kind, now));
+        pending.push((kind, now));
         now
     }
+}
+
+/// A number that differs for different sets of nodes.
+fn number_of(nodes: &BTreeSet<&ClusterName>) -> NonZeroU64 {
+    let mut hasher = DefaultHasher::new();
+    nodes.hash(&mut hasher);
+    NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)
 }
 
 /// The buckets with two claims that a node has not confirmed yet.

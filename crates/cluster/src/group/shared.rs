@@ -32,13 +32,13 @@ impl SharedAddresses {
         let mut candidates: BTreeMap<Bucket, Vec<ComparedGroup>> = view
             .buckets()
             .filter(|bucket| matches!(bucket, Bucket::Vrrp { .. }))
-            .map(|bucket| (bucket.clone(), Vec::new()))
+            .map(|bucket| (bucket, Vec::new()))
             .collect();
         if candidates.is_empty() {
             return shared;
         }
-        for bucket in view.buckets().filter(|bucket| is_named(bucket)) {
-            for group in view.groups_of(bucket) {
+        for bucket in view.buckets().filter(is_named) {
+            for group in view.groups_of(&bucket) {
                 for bucket in vrid_buckets(&group) {
                     if let Some(named) = candidates.get_mut(&bucket) {
                         named.push(ComparedGroup::new(&group));

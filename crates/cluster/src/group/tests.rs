@@ -55,7 +55,7 @@ fn a_router_and_an_instance_that_is_alone_are_groups_by_themselves() {
     cluster.publish(&bucket, &with_addresses("b", "8b1c", &["192.0.2.2/24"]));
     let alone = Bucket::Alone { node: "a".parse().unwrap(), instance: "VI_1".parse().unwrap() };
     cluster.publish(&alone, &with_addresses("a", "VI_1", &[]));
-    assert_eq!(ids(&cluster), ["router:8b1c", "alone:a:VI_1"]);
+    assert_eq!(ids(&cluster), ["alone:a:VI_1", "router:8b1c"]);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 pub(super) struct ByteWriter(Vec<u8>);
 
 impl ByteWriter {
-    pub(super) fn into_bytes(self) -> Box<[u8]> {
-        self.0.into_boxed_slice()
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0
     }
 
     pub(super) fn byte(&mut self, byte: u8) {
@@ -23,23 +23,15 @@ impl ByteWriter {
     /// Seven bits in each byte, the lowest first; the eighth bit says that more follow.
     pub(super) fn unsigned(&mut self, mut number: u64) {
         while number >= 0x80 {
-            self.byte(low_byte(number) | 0x80);
+            self.byte(low_bits(number) | 0x80);
             number >>= 7;
         }
-        self.byte(low_byte(number));
+        self.byte(low_bits(number));
     }
 
     /// A number of small magnitude has few bytes: 0, -1, 1, -2 become 0, 1, 2, 3.
     pub(super) fn signed(&mut self, number: i64) {
         self.unsigned((number.cast_unsigned() << 1) ^ (number >> 63).cast_unsigned());
-    }
-
-    /// 0, or 1 and the value.
-    pub(super) fn optional<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
-        self.byte(u8::from(value.is_some()));
-        if let Some(value) = value {
-            write(self, value);
-        }
     }
 
     /// A text, without its end if that is `model`: twice the number of bytes, plus 1 if the model follows them.
@@ -48,10 +40,6 @@ impl ByteWriter {
         let written = start.unwrap_or(text);
         self.unsigned((size(written.len()) << 1) | u64::from(start.is_some()));
         self.bytes(written.as_bytes());
-    }
-
-    pub(super) fn optional_text(&mut self, text: Option<&str>, model: &str) {
-        self.optional(text, |out, text| out.text_like(text, model));
     }
 
     /// The number of a word, from 1; or 0 and a text.
@@ -63,6 +51,16 @@ impl ByteWriter {
         }
     }
 
+    /// The number of a start, from 1, if the text is that start and the model; or 0 and a text.
+    pub(super) fn composed(&mut self, text: &str, starts: &[&str], model: &str) {
+        let start = text.strip_suffix(model).unwrap_or_default();
+        let position = starts.iter().position(|known| *known == start);
+        self.unsigned(position.map_or(0, |position| size(position) + 1));
+        if position.is_none() {
+            self.text_like(text, model);
+        }
+    }
+
     pub(super) fn list<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
         self.unsigned(size(items.len()));
         for item in items {
@@ -71,7 +69,7 @@ impl ByteWriter {
     }
 }
 
-fn low_byte(number: u64) -> u8 {
+fn low_bits(number: u64) -> u8 {
     number.to_le_bytes()[0] & 0x7F
 }
 
@@ -88,6 +86,11 @@ impl<'a> ByteReader<'a> {
         Self(bytes)
     }
 
+    /// The bytes that were not read yet.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     pub(super) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -98,6 +101,12 @@ impl<'a> ByteReader<'a> {
         let (array, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*array)
+    }
+
+    pub(super) fn slice(&mut self, length: u64) -> Option<&'a [u8]> {
+        let (slice, rest) = self.0.split_at_checked(usize::try_from(length).ok()?)?;
+        self.0 = rest;
+        Some(slice)
     }
 
     pub(super) fn unsigned(&mut self) -> Option<u64> {
@@ -118,28 +127,12 @@ impl<'a> ByteReader<'a> {
         Some((number >> 1).cast_signed() ^ sign)
     }
 
-    #[expect(
-        clippy::option_option,
-        reason = "the outer `None` means wrong bytes, the inner one no value"
-    )]
-    pub(super) fn optional<T>(
-        &mut self,
-        read: impl FnOnce(&mut Self) -> Option<T>,
-    ) -> Option<Option<T>> {
-        match self.byte()? {
-            0 => Some(None),
-            _ => read(self).map(Some),
-        }
-    }
-
     pub(super) fn text_like<'b>(&mut self, model: &'b str) -> Option<Cow<'b, str>>
     where
         'a: 'b,
     {
         let head = self.unsigned()?;
-        let (written, rest) = self.0.split_at_checked(usize::try_from(head >> 1).ok()?)?;
-        self.0 = rest;
-        let written = std::str::from_utf8(written).ok()?;
+        let written = std::str::from_utf8(self.slice(head >> 1)?).ok()?;
         if head & 1 == 0 {
             return Some(Cow::Borrowed(written));
         }
@@ -149,18 +142,17 @@ impl<'a> ByteReader<'a> {
         Some(Cow::Owned(format!("{written}{model}")))
     }
 
-    #[expect(
-        clippy::option_option,
-        reason = "the outer `None` means wrong bytes, the inner one no value"
-    )]
-    pub(super) fn optional_text(&mut self, model: &str) -> Option<Option<String>> {
-        self.optional(|input| Some(input.text_like(model)?.into_owned()))
-    }
-
     pub(super) fn word(&mut self, words: &[&str]) -> Option<String> {
         match usize::try_from(self.unsigned()?).ok()?.checked_sub(1) {
             None => Some(self.text_like("")?.into_owned()),
             Some(position) => Some((*words.get(position)?).to_owned()),
+        }
+    }
+
+    pub(super) fn composed(&mut self, starts: &[&str], model: &str) -> Option<String> {
+        match usize::try_from(self.unsigned()?).ok()?.checked_sub(1) {
+            None => Some(self.text_like(model)?.into_owned()),
+            Some(position) => Some(format!("{}{model}", starts.get(position)?)),
         }
     }
 

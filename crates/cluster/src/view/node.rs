@@ -96,7 +96,7 @@ impl NodeTable {
 
     pub(super) fn put_node(
         &mut self,
-        name: ClusterName,
+        name: &ClusterName,
         record: Revised<NodeRecord>,
         at: ViewSerial,
     ) {
@@ -105,7 +105,7 @@ impl NodeTable {
 
     pub(super) fn put_member(
         &mut self,
-        name: ClusterName,
+        name: &ClusterName,
         record: Revised<MemberRecord>,
         at: ViewSerial,
     ) {
@@ -115,7 +115,7 @@ impl NodeTable {
     pub(super) fn remove_node(&mut self, name: &ClusterName, at: ViewSerial) -> bool {
         let has = self.node_revision(name).is_some();
         if has {
-            self.change(name.clone(), at, |entry| entry.process = None);
+            self.change(name, at, |entry| entry.process = None);
         }
         has
     }
@@ -123,7 +123,7 @@ impl NodeTable {
     pub(super) fn remove_member(&mut self, name: &ClusterName, at: ViewSerial) -> bool {
         let has = self.member_revision(name).is_some();
         if has {
-            self.change(name.clone(), at, |entry| entry.member = None);
+            self.change(name, at, |entry| entry.member = None);
         }
         has
     }
@@ -148,7 +148,7 @@ impl NodeTable {
         nodes.map(|(name, stored)| (ClusterKey::Member(name.clone()), stored.mod_revision))
     }
 
-    fn change(&mut self, name: ClusterName, at: ViewSerial, change: impl FnOnce(&mut NodeEntry)) {
+    fn change(&mut self, name: &ClusterName, at: ViewSerial, change: impl FnOnce(&mut NodeEntry)) {
         let new = || NodeEntry { process: None, member: None, state_serial: at };
         let entry = self.nodes.entry(name.clone()).or_insert_with(new);
         let before = entry.identity().0;
@@ -158,7 +158,7 @@ impl NodeTable {
             entry.state_serial = at;
         }
         if entry.process.is_none() && entry.member.is_none() {
-            self.nodes.remove(&name);
+            self.nodes.remove(name);
         }
     }
 }

@@ -2,148 +2,170 @@
 //! A role record in few bytes.
 //!
 //! A node keeps the roles of all members of its groups, and a full view those of all groups of the domain. A [`RoleRecord`]
-//! has a dozen texts and needs about 1 KiB; packed it needs about a tenth of that. Numbers have only as many bytes as they
-//! need, words of a known list are a number, and a text that ends with the id of the instance (`qrouter-ID`) has only its
-//! first part. The record is unpacked when it is read.
+//! has a dozen texts and needs about 1 KiB; packed it needs less than a tenth of that. Numbers have only as many bytes as
+//! they need, words of a known list are a number, and a text that ends with the id of the instance (`qrouter-ID`) has only
+//! its first part. The record is unpacked when it is read.
+//!
+//! The node, its epoch and the revision are not part of the bytes. Times are kept in milliseconds, as nodes write them.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 use ipnet::IpNet;
 use vipwatch_api::{InstanceRole, Timestamp};
+use vipwatch_core::CauseKind;
 use vipwatch_core::audit::FINDING_NAMES;
-use vipwatch_core::{CauseKind, InstanceId};
 
 use super::bytes::{ByteReader, ByteWriter};
-use crate::key::{Bucket, ClusterName};
+use super::identity::NodeIdentity;
 use crate::record::{FORMAT, HeardPrimary, RecentTransition, RoleRecord};
-
-/// The node and the epoch of a role. All roles of a node share one.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct NodeIdentity {
-    pub(super) name: ClusterName,
-    pub(super) epoch: Box<str>,
-}
-
-/// A role record, packed.
-#[derive(Debug, Clone)]
-pub(super) struct PackedRole {
-    pub(super) identity: Arc<NodeIdentity>,
-    /// The revision of the last change of the key.
-    pub(super) mod_revision: i64,
-    /// The other fields, in the order of [`PackedRole::new`].
-    body: Box<[u8]>,
-}
 
 /// The words of [`RoleRecord::origin`].
 const ORIGINS: &[&str] = &["neutron", "keepalived", "vipwatch"];
 
-impl PackedRole {
-    /// Packs a record. `bucket` must be the one that [`Self::unpack`] gets.
-    pub(super) fn new(
-        record: &RoleRecord,
-        bucket: &Bucket,
-        identity: Arc<NodeIdentity>,
-        mod_revision: i64,
-    ) -> Self {
-        let mut out = ByteWriter::default();
-        out.byte(role_number(record.role));
-        out.text_like(&record.instance, id_of_bucket(bucket));
-        out.text_like(&record.name, &record.instance);
-        out.signed(record.seq);
-        out.optional_text(record.reason.as_deref(), &record.instance);
-        out.optional(record.since, |out, since| out.signed(since.as_microsecond()));
-        out.optional(record.cause.as_deref(), cause);
-        out.word(&record.origin, ORIGINS);
-        out.optional_text(record.netns.as_deref(), &record.instance);
-        out.text_like(&record.interface, &record.instance);
-        for number in [record.vrid, record.priority, record.vrrp_version] {
-            out.optional(number, ByteWriter::byte);
-        }
-        out.optional(record.advert_ms, ByteWriter::unsigned);
-        out.list(&record.addresses, |out, address| network(out, *address));
-        out.byte(match record.heard {
-            HeardPrimary::Other => 1,
-            HeardPrimary::None => 2,
-            HeardPrimary::Unknown => 0,
-        });
-        out.list(&record.findings, |out, name| out.word(name, FINDING_NAMES));
-        transitions(&mut out, record);
-        Self { identity, mod_revision, body: out.into_bytes() }
-    }
+/// Where Neutron's namespaces have the id of the router.
+const NETNS_STARTS: &[&str] = &["qrouter-", "snat-"];
 
-    /// The id of the instance.
-    pub(super) fn instance<'a>(&'a self, bucket: &'a Bucket) -> std::borrow::Cow<'a, str> {
-        let mut input = ByteReader::new(&self.body);
-        input.byte().and_then(|_| input.text_like(id_of_bucket(bucket))).unwrap_or_default()
-    }
-
-    /// The role.
-    pub(super) fn role(&self) -> InstanceRole {
-        self.body.first().and_then(|number| role_of(*number)).unwrap_or(InstanceRole::Unknown)
-    }
-
-    /// The record; `None` never happens for bytes of [`Self::new`].
-    pub(super) fn unpack(&self, bucket: &Bucket) -> Option<RoleRecord> {
-        let input = &mut ByteReader::new(&self.body);
-        let role = role_of(input.byte()?)?;
-        let instance = input.text_like(id_of_bucket(bucket))?.into_owned();
-        let name = input.text_like(&instance)?.into_owned();
-        let seq = input.signed()?;
-        let reason = input.optional_text(&instance)?;
-        let since = input.optional(|input| time(input.signed()?))?;
-        let cause = input.optional(read_cause)?;
-        let origin = input.word(ORIGINS)?;
-        let netns = input.optional_text(&instance)?;
-        let interface = input.text_like(&instance)?.into_owned();
-        let vrid = input.optional(ByteReader::byte)?;
-        let priority = input.optional(ByteReader::byte)?;
-        let vrrp_version = input.optional(ByteReader::byte)?;
-        let advert_ms = input.optional(ByteReader::unsigned)?;
-        let addresses = input.list(read_network)?;
-        let heard = match input.byte()? {
-            1 => HeardPrimary::Other,
-            2 => HeardPrimary::None,
-            _ => HeardPrimary::Unknown,
-        };
-        let findings = input.list(|input| input.word(FINDING_NAMES))?;
-        let recent = read_transitions(input, seq)?;
-        let node = self.identity.name.as_str().to_owned();
-        let epoch = self.identity.epoch.to_string();
-        Some(RoleRecord {
-            schema: FORMAT,
-            node,
-            instance,
-            name,
-            epoch,
-            seq,
-            role,
-            reason,
-            since,
-            cause,
-            origin,
-            netns,
-            interface,
-            vrid,
-            priority,
-            advert_ms,
-            vrrp_version,
-            addresses,
-            heard,
-            findings,
-            recent,
-        })
-    }
+/// Which optional fields a record has.
+mod present {
+    pub(super) const REASON: u64 = 1;
+    pub(super) const SINCE: u64 = 1 << 1;
+    pub(super) const CAUSE: u64 = 1 << 2;
+    pub(super) const NETNS: u64 = 1 << 3;
+    pub(super) const VRID: u64 = 1 << 4;
+    pub(super) const PRIORITY: u64 = 1 << 5;
+    pub(super) const VRRP_VERSION: u64 = 1 << 6;
+    pub(super) const ADVERT: u64 = 1 << 7;
+    pub(super) const FINDINGS: u64 = 1 << 8;
+    pub(super) const RECENT: u64 = 1 << 9;
 }
 
-/// A text that the instances of a bucket often have as their id.
-fn id_of_bucket(bucket: &Bucket) -> &str {
-    match bucket {
-        Bucket::Router(id) | Bucket::Configured(id) | Bucket::Alone { instance: id, .. } => {
-            InstanceId::as_str(id)
-        }
-        Bucket::Vrrp { .. } => "",
+/// Packs a record. `model` is a text that the id of the instance often equals; [`unpack`] needs the same.
+pub(super) fn pack(record: &RoleRecord, model: &str) -> Vec<u8> {
+    let mut out = ByteWriter::default();
+    out.byte(role_number(record.role) << 2 | heard_number(record.heard));
+    out.text_like(&record.instance, model);
+    out.unsigned(present_fields(record));
+    out.text_like(&record.name, &record.instance);
+    out.signed(record.seq);
+    out.word(&record.origin, ORIGINS);
+    out.text_like(&record.interface, &record.instance);
+    out.list(&record.addresses, |out, address| network(out, *address));
+    if let Some(reason) = &record.reason {
+        out.text_like(reason, &record.instance);
     }
+    if let Some(since) = record.since {
+        out.signed(since.as_millisecond());
+    }
+    if let Some(word) = &record.cause {
+        cause(&mut out, word);
+    }
+    if let Some(netns) = &record.netns {
+        out.composed(netns, NETNS_STARTS, &record.instance);
+    }
+    for number in [record.vrid, record.priority, record.vrrp_version].into_iter().flatten() {
+        out.byte(number);
+    }
+    if let Some(advert_ms) = record.advert_ms {
+        out.unsigned(advert_ms);
+    }
+    if !record.findings.is_empty() {
+        out.list(&record.findings, |out, name| out.word(name, FINDING_NAMES));
+    }
+    if !record.recent.is_empty() {
+        transitions(&mut out, record);
+    }
+    out.into_bytes()
+}
+
+/// The role of a packed record.
+pub(super) fn role(bytes: &[u8]) -> InstanceRole {
+    bytes.first().and_then(|first| role_of(first >> 2)).unwrap_or(InstanceRole::Unknown)
+}
+
+/// The id of the instance of a packed record.
+pub(super) fn instance<'a>(bytes: &'a [u8], model: &'a str) -> Cow<'a, str> {
+    let mut input = ByteReader::new(bytes);
+    input.byte().and_then(|_| input.text_like(model)).unwrap_or_default()
+}
+
+/// The record; `None` never happens for bytes of [`pack`].
+pub(super) fn unpack(bytes: &[u8], model: &str, identity: &NodeIdentity) -> Option<RoleRecord> {
+    let input = &mut ByteReader::new(bytes);
+    let first = input.byte()?;
+    let instance = input.text_like(model)?.into_owned();
+    let fields = input.unsigned()?;
+    let has = |field: u64| fields & field != 0;
+    let mut record = RoleRecord {
+        schema: FORMAT,
+        node: identity.name.as_str().to_owned(),
+        name: input.text_like(&instance)?.into_owned(),
+        epoch: identity.epoch.to_string(),
+        seq: input.signed()?,
+        role: role_of(first >> 2)?,
+        reason: None,
+        since: None,
+        cause: None,
+        origin: input.word(ORIGINS)?,
+        netns: None,
+        interface: input.text_like(&instance)?.into_owned(),
+        vrid: None,
+        priority: None,
+        advert_ms: None,
+        vrrp_version: None,
+        addresses: input.list(read_network)?,
+        heard: heard_of(first & 3),
+        findings: Vec::new(),
+        recent: Vec::new(),
+        instance,
+    };
+    if has(present::REASON) {
+        record.reason = Some(input.text_like(&record.instance)?.into_owned());
+    }
+    if has(present::SINCE) {
+        record.since = Some(time(input.signed()?)?);
+    }
+    if has(present::CAUSE) {
+        record.cause = Some(read_cause(input)?);
+    }
+    if has(present::NETNS) {
+        record.netns = Some(input.composed(NETNS_STARTS, &record.instance)?);
+    }
+    if has(present::VRID) {
+        record.vrid = Some(input.byte()?);
+    }
+    if has(present::PRIORITY) {
+        record.priority = Some(input.byte()?);
+    }
+    if has(present::VRRP_VERSION) {
+        record.vrrp_version = Some(input.byte()?);
+    }
+    if has(present::ADVERT) {
+        record.advert_ms = Some(input.unsigned()?);
+    }
+    if has(present::FINDINGS) {
+        record.findings = input.list(|input| input.word(FINDING_NAMES))?;
+    }
+    if has(present::RECENT) {
+        record.recent = read_transitions(input, &record)?;
+    }
+    Some(record)
+}
+
+fn present_fields(record: &RoleRecord) -> u64 {
+    let fields = [
+        (record.reason.is_some(), present::REASON),
+        (record.since.is_some(), present::SINCE),
+        (record.cause.is_some(), present::CAUSE),
+        (record.netns.is_some(), present::NETNS),
+        (record.vrid.is_some(), present::VRID),
+        (record.priority.is_some(), present::PRIORITY),
+        (record.vrrp_version.is_some(), present::VRRP_VERSION),
+        (record.advert_ms.is_some(), present::ADVERT),
+        (!record.findings.is_empty(), present::FINDINGS),
+        (!record.recent.is_empty(), present::RECENT),
+    ];
+    fields.into_iter().filter(|(is_present, _)| *is_present).map(|(_, field)| field).sum()
 }
 
 fn role_number(role: InstanceRole) -> u8 {
@@ -160,29 +182,40 @@ fn role_of(number: u8) -> Option<InstanceRole> {
     InstanceRole::ALL.into_iter().find(|role| role_number(*role) == number)
 }
 
-fn time(microseconds: i64) -> Option<Timestamp> {
-    Timestamp::from_microsecond(microseconds).ok()
+fn heard_number(heard: HeardPrimary) -> u8 {
+    match heard {
+        HeardPrimary::Unknown => 0,
+        HeardPrimary::Other => 1,
+        HeardPrimary::None => 2,
+    }
+}
+
+fn heard_of(number: u8) -> HeardPrimary {
+    match number {
+        1 => HeardPrimary::Other,
+        2 => HeardPrimary::None,
+        _ => HeardPrimary::Unknown,
+    }
+}
+
+fn time(milliseconds: i64) -> Option<Timestamp> {
+    Timestamp::from_millisecond(milliseconds).ok()
 }
 
 /// 0 and a text, or the number of the word, from 1.
 fn cause(out: &mut ByteWriter, word: &str) {
     let position = CauseKind::ALL.iter().position(|kind| kind.as_str() == word);
-    match position.and_then(|position| u8::try_from(position + 1).ok()) {
-        Some(number) => out.byte(number),
-        None => {
-            out.byte(0);
-            out.text_like(word, "");
-        }
+    let number = position.and_then(|position| u8::try_from(position + 1).ok());
+    out.byte(number.unwrap_or(0));
+    if number.is_none() {
+        out.text_like(word, "");
     }
 }
 
 fn read_cause(input: &mut ByteReader<'_>) -> Option<String> {
-    match input.byte()? {
-        0 => Some(input.text_like("")?.into_owned()),
-        number => {
-            let kind = CauseKind::ALL.get(usize::from(number) - 1)?;
-            Some(kind.as_str().to_owned())
-        }
+    match usize::from(input.byte()?).checked_sub(1) {
+        None => Some(input.text_like("")?.into_owned()),
+        Some(position) => Some(CauseKind::ALL.get(position)?.as_str().to_owned()),
     }
 }
 
@@ -215,32 +248,46 @@ fn read_network(input: &mut ByteReader<'_>) -> Option<IpNet> {
     IpNet::new(address, length).ok()
 }
 
-/// The transitions, with their numbers and times as distances: the last one has the number of the record.
+/// The transitions, the last one first, with numbers and times as distances: the last one often has those of the record.
 fn transitions(out: &mut ByteWriter, record: &RoleRecord) {
-    let mut seq = record.seq;
-    let mut at = 0;
-    out.list(&record.recent, |out, transition| {
+    let (mut seq, mut at) = last_transition(record);
+    let newest_first: Vec<&RecentTransition> = record.recent.iter().rev().collect();
+    out.list(&newest_first, |out, transition| {
+        let milliseconds = transition.at.as_millisecond();
         out.signed(transition.seq.wrapping_sub(seq));
-        out.signed(transition.at.as_microsecond().wrapping_sub(at));
+        out.signed(milliseconds.wrapping_sub(at));
         let from = transition.from.map_or(0, role_number);
-        out.byte(from << 4 | role_number(transition.to));
-        out.optional(transition.cause.as_deref(), cause);
-        seq = transition.seq;
-        at = transition.at.as_microsecond();
+        let has_cause = if transition.cause.is_some() { HAS_CAUSE } else { 0 };
+        out.byte(has_cause | from << 3 | role_number(transition.to));
+        if let Some(word) = &transition.cause {
+            cause(out, word);
+        }
+        (seq, at) = (transition.seq, milliseconds);
     });
 }
 
-fn read_transitions(input: &mut ByteReader<'_>, seq: i64) -> Option<Vec<RecentTransition>> {
-    let mut seq = seq;
-    let mut at = 0_i64;
-    input.list(|input| {
+const HAS_CAUSE: u8 = 0x80;
+
+fn read_transitions(
+    input: &mut ByteReader<'_>,
+    record: &RoleRecord,
+) -> Option<Vec<RecentTransition>> {
+    let (mut seq, mut at) = last_transition(record);
+    let mut transitions = input.list(|input| {
         seq = seq.wrapping_add(input.signed()?);
         at = at.wrapping_add(input.signed()?);
         let roles = input.byte()?;
-        let cause = input.optional(read_cause)?;
-        let from = role_of(roles >> 4);
-        Some(RecentTransition { seq, at: time(at)?, from, to: role_of(roles & 0xF)?, cause })
-    })
+        let cause = if roles & HAS_CAUSE != 0 { Some(read_cause(input)?) } else { None };
+        let (from, to) = (role_of(roles >> 3 & 7), role_of(roles & 7)?);
+        Some(RecentTransition { seq, at: time(at)?, from, to, cause })
+    })?;
+    transitions.reverse();
+    Some(transitions)
+}
+
+/// The sequence number and the time, in milliseconds, that the last transition is expected to have.
+fn last_transition(record: &RoleRecord) -> (i64, i64) {
+    (record.seq, record.since.map_or(0, Timestamp::as_millisecond))
 }
 
 #[cfg(test)]

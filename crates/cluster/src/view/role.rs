@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The role records of a view, packed, in the order of buckets, nodes and instances.
+//! The role records of a view, in the order of the names of their buckets.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use vipwatch_api::InstanceRole;
 
-use super::packed::{NodeIdentity, PackedRole};
+use super::bucket::{NewRole, PackedRole, PackedRoles};
+use super::identity::IdentityTable;
+use super::packed;
 use crate::key::{Bucket, ClusterKey, ClusterName, RoleKey};
 use crate::record::RoleRecord;
 
@@ -45,16 +46,16 @@ pub(crate) struct RoleCount {
 
 /// The buckets that have changed after a moment.
 #[derive(Debug)]
-pub(crate) struct BucketChanges<'a> {
+pub(crate) struct BucketChanges {
     /// Buckets with a changed role record.
-    pub(crate) changed: Vec<&'a Bucket>,
+    pub(crate) changed: Vec<Bucket>,
     /// Whether a bucket became empty.
     pub(crate) has_removed: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 struct BucketRoles {
-    roles: Vec<PackedRole>,
+    roles: PackedRoles,
     /// The revision of the last complete read of this bucket; 0 if there was none.
     floor: i64,
     /// The last change of the view in this bucket.
@@ -63,9 +64,9 @@ struct BucketRoles {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct RoleTable {
-    buckets: BTreeMap<Bucket, BucketRoles>,
-    /// The identities in use. A node has more than one only while it changes its epoch.
-    identities: BTreeMap<ClusterName, Vec<Arc<NodeIdentity>>>,
+    /// By the name of the bucket, which needs less memory than a [`Bucket`].
+    buckets: BTreeMap<Box<str>, BucketRoles>,
+    identities: IdentityTable,
     len: usize,
     /// The last change that made a bucket empty.
     emptied: ViewSerial,
@@ -76,96 +77,96 @@ impl RoleTable {
         self.len
     }
 
-    pub(super) fn buckets(&self) -> impl Iterator<Item = &Bucket> {
-        self.buckets.iter().filter(|(_, roles)| !roles.roles.is_empty()).map(|(bucket, _)| bucket)
+    pub(super) fn buckets(&self) -> impl Iterator<Item = Bucket> {
+        let used = self.buckets.iter().filter(|(_, entry)| !entry.roles.is_empty());
+        used.filter_map(|(name, _)| name.parse().ok())
     }
 
     pub(super) fn has_bucket(&self, bucket: &Bucket) -> bool {
-        self.buckets.get(bucket).is_some_and(|entry| !entry.roles.is_empty())
+        self.entry(bucket).is_some_and(|entry| !entry.roles.is_empty())
     }
 
-    pub(super) fn bucket(&self, bucket: &Bucket) -> impl Iterator<Item = RoleView> {
-        let entry = self.buckets.get_key_value(bucket);
-        entry.into_iter().flat_map(|(bucket, entry)| {
-            entry.roles.iter().filter_map(move |role| {
-                let record = role.unpack(bucket)?;
-                let node = role.identity.name.clone();
-                Some(RoleView { node, record, mod_revision: role.mod_revision })
-            })
-        })
+    pub(super) fn bucket(&self, bucket: &Bucket) -> Vec<RoleView> {
+        let model = model(bucket);
+        let view = |role: PackedRole<'_>| {
+            let identity = self.identities.identity(role.identity)?;
+            let record = packed::unpack(role.body, model, identity)?;
+            let (node, mod_revision) = (identity.name.clone(), role.mod_revision);
+            Some(RoleView { node, record, mod_revision })
+        };
+        self.entry(bucket)
+            .into_iter()
+            .flat_map(|entry| entry.roles.iter().filter_map(view))
+            .collect()
     }
 
     pub(super) fn counts(&self) -> RoleCounts {
         let mut counts = RoleCounts::new();
-        for role in self.buckets.values().flat_map(|entry| &entry.roles) {
-            let name = &role.identity.name;
-            if !counts.contains_key(name) {
-                counts.insert(name.clone(), RoleCount::default());
+        for role in self.buckets.values().flat_map(|entry| entry.roles.iter()) {
+            let Some(identity) = self.identities.identity(role.identity) else { continue };
+            if !counts.contains_key(&identity.name) {
+                counts.insert(identity.name.clone(), RoleCount::default());
             }
-            let Some(count) = counts.get_mut(name) else { continue };
+            let Some(count) = counts.get_mut(&identity.name) else { continue };
+            let role = packed::role(role.body);
             count.instances += 1;
-            count.primaries += u64::from(role.role() == InstanceRole::Primary);
-            count.backups += u64::from(role.role() == InstanceRole::Backup);
+            count.primaries += u64::from(role == InstanceRole::Primary);
+            count.backups += u64::from(role == InstanceRole::Backup);
         }
         counts
     }
 
-    pub(super) fn changed_after(&self, serial: ViewSerial) -> BucketChanges<'_> {
+    pub(super) fn changed_after(&self, serial: ViewSerial) -> BucketChanges {
         let changed = self.buckets.iter().filter(|(_, entry)| entry.serial > serial);
-        let changed = changed.map(|(bucket, _)| bucket).collect();
+        let changed = changed.filter_map(|(name, _)| name.parse().ok()).collect();
         BucketChanges { changed, has_removed: self.emptied > serial }
     }
 
     pub(super) fn buckets_of_node(&self, node: &ClusterName) -> Vec<Bucket> {
-        let has_node =
-            |entry: &BucketRoles| entry.roles.iter().any(|role| role.identity.name == *node);
-        let buckets = self.buckets.iter().filter(|(_, entry)| has_node(entry));
-        buckets.map(|(bucket, _)| bucket.clone()).collect()
+        let is_of_node = |role: PackedRole<'_>| {
+            self.identities.identity(role.identity).is_some_and(|identity| identity.name == *node)
+        };
+        let buckets = self.buckets.iter().filter(|(_, entry)| entry.roles.iter().any(is_of_node));
+        buckets.filter_map(|(name, _)| name.parse().ok()).collect()
     }
 
     pub(super) fn revision(&self, key: &RoleKey) -> Option<i64> {
-        let entry = self.buckets.get(&key.bucket)?;
-        let place = entry.place(key).ok()?;
-        entry.roles.get(place).map(|role| role.mod_revision)
+        let entry = self.entry(&key.bucket)?;
+        let role = entry.roles.find(key, model(&key.bucket), &self.identities)?;
+        Some(role.mod_revision)
     }
 
     pub(super) fn put(
         &mut self,
-        key: RoleKey,
+        key: &RoleKey,
         record: &RoleRecord,
         mod_revision: i64,
         at: ViewSerial,
     ) {
-        let identity = self.identity(&key.node, &record.epoch);
-        let role = PackedRole::new(record, &key.bucket, identity, mod_revision);
-        let entry = match self.buckets.get_mut(&key.bucket) {
-            Some(entry) => entry,
-            None => self.buckets.entry(key.bucket.clone()).or_default(),
-        };
+        let model = model(&key.bucket);
+        let identity = self.identities.add(&key.node, &record.epoch);
+        let body = packed::pack(record, model);
+        let new = NewRole { identity, mod_revision, body: &body };
+        let entry = self.buckets.entry(key.bucket.to_string().into()).or_default();
         entry.serial = at;
-        match entry.place(&key) {
-            Ok(place) => entry.roles[place] = role,
-            Err(place) => {
-                // Most buckets have as many roles as a group has nodes, so spare room would cost much.
-                if entry.roles.len() < 8 {
-                    entry.roles.reserve_exact(1);
-                }
-                entry.roles.insert(place, role);
-                self.len += 1;
-            }
+        match entry.roles.put(key, model, &self.identities, &new) {
+            Some(replaced) => self.identities.remove(replaced),
+            None => self.len += 1,
         }
     }
 
     pub(super) fn remove(&mut self, key: &RoleKey, at: ViewSerial) -> bool {
-        let Some(entry) = self.buckets.get_mut(&key.bucket) else { return false };
-        let Ok(place) = entry.place(key) else { return false };
-        entry.roles.remove(place);
+        let name = key.bucket.to_string();
+        let Some(entry) = self.buckets.get_mut(name.as_str()) else { return false };
+        let removed = entry.roles.remove(key, model(&key.bucket), &self.identities);
+        let Some(identity) = removed else { return false };
+        self.identities.remove(identity);
         entry.serial = at;
         self.len -= 1;
         if entry.roles.is_empty() {
             self.emptied = at;
             if entry.floor == 0 {
-                self.buckets.remove(&key.bucket);
+                self.buckets.remove(name.as_str());
             }
         }
         true
@@ -173,29 +174,31 @@ impl RoleTable {
 
     /// Removes a bucket with its floor.
     pub(super) fn forget_bucket(&mut self, bucket: &Bucket, at: ViewSerial) {
-        if let Some(entry) = self.buckets.remove(bucket) {
-            self.len -= entry.roles.len();
-            self.emptied = at;
+        let Some(entry) = self.buckets.remove(bucket.to_string().as_str()) else { return };
+        for role in entry.roles.iter() {
+            self.identities.remove(role.identity);
+            self.len -= 1;
         }
+        self.emptied = at;
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = (ClusterKey, i64)> {
-        self.buckets.keys().flat_map(|bucket| self.bucket_keys(bucket))
+        self.buckets().flat_map(|bucket| self.bucket_keys(&bucket))
     }
 
     pub(super) fn bucket_keys(&self, bucket: &Bucket) -> Vec<(ClusterKey, i64)> {
-        let Some(entry) = self.buckets.get(bucket) else { return Vec::new() };
-        let key = |role: &PackedRole| {
-            let instance = role.instance(bucket).parse().ok()?;
-            let (bucket, node) = (bucket.clone(), role.identity.name.clone());
-            let key = ClusterKey::Role(RoleKey { bucket, node, instance });
+        let Some(entry) = self.entry(bucket) else { return Vec::new() };
+        let key = |role: PackedRole<'_>| {
+            let instance = packed::instance(role.body, model(bucket)).parse().ok()?;
+            let node = self.identities.identity(role.identity)?.name.clone();
+            let key = ClusterKey::Role(RoleKey { bucket: bucket.clone(), node, instance });
             Some((key, role.mod_revision))
         };
         entry.roles.iter().filter_map(key).collect()
     }
 
     pub(super) fn floor(&self, bucket: &Bucket) -> i64 {
-        self.buckets.get(bucket).map_or(0, |entry| entry.floor)
+        self.entry(bucket).map_or(0, |entry| entry.floor)
     }
 
     pub(super) fn max_floor(&self) -> i64 {
@@ -203,7 +206,7 @@ impl RoleTable {
     }
 
     pub(super) fn raise_floor(&mut self, bucket: &Bucket, revision: i64) {
-        let entry = self.buckets.entry(bucket.clone()).or_default();
+        let entry = self.buckets.entry(bucket.to_string().into()).or_default();
         entry.floor = entry.floor.max(revision);
     }
 
@@ -223,29 +226,17 @@ impl RoleTable {
         });
     }
 
-    fn identity(&mut self, name: &ClusterName, epoch: &str) -> Arc<NodeIdentity> {
-        if let Some(known) = self.identities.get(name)
-            && let Some(identity) = known.iter().find(|identity| &*identity.epoch == epoch)
-        {
-            return identity.clone();
-        }
-        // Identities without a role are dropped here: new ones are rare.
-        self.identities.retain(|_, known| {
-            known.retain(|identity| Arc::strong_count(identity) > 1);
-            !known.is_empty()
-        });
-        let identity = Arc::new(NodeIdentity { name: name.clone(), epoch: epoch.into() });
-        self.identities.entry(name.clone()).or_default().push(identity.clone());
-        identity
+    fn entry(&self, bucket: &Bucket) -> Option<&BucketRoles> {
+        self.buckets.get(bucket.to_string().as_str())
     }
 }
 
-impl BucketRoles {
-    /// The place of a key, or the place to insert it.
-    fn place(&self, key: &RoleKey) -> Result<usize, usize> {
-        self.roles.binary_search_by(|role| {
-            let by_node = role.identity.name.cmp(&key.node);
-            by_node.then_with(|| (*role.instance(&key.bucket)).cmp(key.instance.as_str()))
-        })
+/// A text that the instances of a bucket often have as their id.
+fn model(bucket: &Bucket) -> &str {
+    match bucket {
+        Bucket::Router(id) | Bucket::Configured(id) | Bucket::Alone { instance: id, .. } => {
+            id.as_str()
+        }
+        Bucket::Vrrp { .. } => "",
     }
 }

@@ -111,7 +111,7 @@ fn keys_and_values_that_are_not_used_are_counted_and_remove_the_value_before() {
     assert!(view.apply(ViewChange::Put(foreign("/vipwatch/v1/prod/colour/a"))));
     assert!(!view.apply(ViewChange::Put(foreign("/vipwatch/v1/other/node/a"))));
     assert_eq!(view.ignored().foreign_keys, 1);
-    view.replace_range(&key_space().all().to_owned(), Vec::new(), 99);
+    view.replace_range(key_space().all(), Vec::new(), 99);
     assert_eq!(view.ignored(), IgnoredSummary::default());
 }
 

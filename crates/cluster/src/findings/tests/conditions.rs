@@ -254,7 +254,7 @@ fn other_local_findings_are_evidence_and_not_a_disagreement() {
     assert_eq!(lab.pass(600.0), [""; 0]);
     let findings = vec!["two-primaries".to_owned()];
     let heard = HeardPrimary::Other;
-    lab.publish(&RoleRecord { findings, heard, ..role_record("b", "VI_1", Primary) });
+    lab.publish(&RoleRecord { heard, findings, ..role_record("b", "VI_1", Primary) });
     lab.confirm();
     let changes = lab.pass_changes(5.0);
     let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };

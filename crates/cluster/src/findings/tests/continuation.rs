@@ -128,9 +128,9 @@ fn a_change_and_the_end_keep_the_targets_that_were_notified() {
     lab.cluster.put(&ClusterKey::Finding(id), encode(&record));
     lab.role("c", Primary);
     let changes = lab.changes();
-    let [FindingChange::Changed(changed)] = changes.as_slice() else { panic!("{changes:?}") };
-    assert_eq!((changed.nodes.len(), changed.told_open.as_slice()), (3, &["pager".to_owned()][..]));
-    assert_eq!(changed.opened, record.opened);
+    let [FindingChange::Changed(newer)] = changes.as_slice() else { panic!("{changes:?}") };
+    assert_eq!((newer.nodes.len(), newer.told_open.as_slice()), (3, &["pager".to_owned()][..]));
+    assert_eq!(newer.opened, record.opened);
     lab.role("b", Backup);
     lab.role("c", Backup);
     let changes = lab.changes();

@@ -110,7 +110,8 @@ fn read(history: &[Change], len: usize, prefix: &str) -> Vec<StoredValue> {
 /// Everything that the view shows.
 fn shown(view: &ClusterView) -> String {
     let nodes: Vec<_> = view.nodes().collect();
-    let roles: Vec<_> = view.buckets().map(|b| view.roles(b).collect::<Vec<_>>()).collect();
+    let roles: Vec<_> =
+        view.buckets().map(|bucket| view.roles(&bucket).collect::<Vec<_>>()).collect();
     let groups: Vec<_> = view.groups().collect();
     format!("{nodes:#?} {roles:#?} {groups:#?} {:?} {}", view.ignored(), view.revision())
 }

@@ -27,7 +27,9 @@ use vipwatch_api::Timestamp;
 use vipwatch_core::Moment;
 use vipwatch_core::flapping::FLAP_SPAN;
 
-use self::condition::{Condition, ConditionContext, advert_interval, conditions};
+use self::condition::{
+    Condition, ConditionContext, advert_interval, conditions, unconfirmed_claims,
+};
 pub use self::kind::ClusterFindingKind;
 use self::lost_node::LostNodes;
 use self::open::{FindingSubject, OpenFindings};
@@ -261,7 +263,12 @@ impl Evaluator {
         let is_flapping = flapping_since.is_some();
         let (settings, has_two_nodes) = (&self.settings, self.has_two_nodes);
         let context = ConditionContext { settings, has_two_nodes, is_flapping };
-        let conditions = conditions(group, context);
+        let mut conditions = conditions(group, context);
+        let two_primaries = FindingSubject::group(ClusterFindingKind::TwoPrimaries, &group.id);
+        if track.is_pending(ClusterFindingKind::TwoPrimaries) || self.open.contains(&two_primaries)
+        {
+            conditions.extend(unconfirmed_claims(group));
+        }
         track.keep_pending(&conditions, now);
         let advert = advert_interval(group);
         let mut settled = Vec::new();
@@ -269,9 +276,11 @@ impl Evaluator {
             let subject = FindingSubject::group(condition.kind, &group.id);
             let since = track.pending_since(condition.kind, now);
             let due = since + condition.kind.settle(&self.settings, advert);
-            if due <= now || self.open.contains(&subject) {
+            // The missing confirmation of a claim leads to an evaluation of its own.
+            let is_confirmed = subject != two_primaries || group.has_confirmed_claims();
+            if self.open.contains(&subject) || due <= now && is_confirmed {
                 settled.push(condition);
-            } else {
+            } else if due > now {
                 self.schedule.add(due, &group.bucket);
             }
         }

@@ -75,6 +75,13 @@ pub(super) fn conditions(group: &Group, context: ConditionContext<'_>) -> Vec<Co
     conditions
 }
 
+/// Two claims that were confirmed before, and one of whose records has changed since, for example by a new local finding. The
+/// same claims continue until both nodes have confirmed the change, or one of them is no longer live.
+pub(super) fn unconfirmed_claims(group: &Group) -> Option<Condition> {
+    let is_conflict = group.ambiguities.is_empty() && group.primaries().len() >= 2;
+    (is_conflict && !group.has_confirmed_claims()).then(|| claims::two_claims(group))
+}
+
 fn ambiguous(group: &Group) -> Condition {
     let reasons = group.ambiguities.iter().map(|ambiguity| match ambiguity {
         Ambiguity::NodeTwice { node } => format!("node {node} has two instances in the group"),

@@ -118,6 +118,10 @@ impl GroupTrack {
         }
     }
 
+    pub(super) fn is_pending(&self, kind: ClusterFindingKind) -> bool {
+        self.pending.iter().any(|(pending, _)| *pending == kind)
+    }
+
     /// Since when a condition holds; from `now` on if it is new.
     pub(super) fn pending_since(&mut self, kind: ClusterFindingKind, now: Moment) -> Moment {
         let pending = &mut self.detail.get_or_insert_default().pending;

@@ -11,16 +11,18 @@ use crate::key::Bucket;
 use crate::record::{Confidence, HeardPrimary};
 
 pub(super) fn two_primaries(group: &Group) -> Option<Condition> {
-    if group.state() != GroupState::TwoPrimaries {
-        return None;
-    }
+    (group.state() == GroupState::TwoPrimaries).then(|| two_claims(group))
+}
+
+/// The condition that two nodes have a claim.
+pub(super) fn two_claims(group: &Group) -> Condition {
     let nodes = names(group.claims());
     let text = format!(
         "nodes {} hold addresses of the group {} at the same time",
         listed(&nodes),
         group.id
     );
-    Some(condition(ClusterFindingKind::TwoPrimaries, Confidence::Certain, nodes, text, group))
+    condition(ClusterFindingKind::TwoPrimaries, Confidence::Certain, nodes, text, group)
 }
 
 pub(super) fn no_primary(group: &Group) -> Option<Condition> {

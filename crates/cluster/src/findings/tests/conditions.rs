@@ -87,6 +87,38 @@ fn the_time_of_two_primaries_begins_with_the_confirmation() {
 }
 
 #[test]
+fn a_changed_record_of_a_claim_neither_ends_two_primaries_nor_begins_their_time_again() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Primary);
+    assert_eq!(lab.pass(3.0), [""; 0]);
+    let mut record = role_record("b", "VI_1", Primary);
+    record.findings = vec!["two-primaries".to_owned()];
+    lab.publish(&record);
+    assert_eq!(lab.pass(0.5), [""; 0]);
+    lab.confirm();
+    assert_eq!(lab.pass(1.0), ["+two-primaries"]);
+    record.findings.clear();
+    lab.publish(&record);
+    assert_eq!(lab.pass(10.0), [""; 0]);
+    lab.confirm();
+    lab.role("b", Backup);
+    assert_eq!(lab.pass(0.0), ["-two-primaries"]);
+}
+
+#[test]
+fn two_primaries_wait_for_the_confirmation_of_a_changed_record() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Primary);
+    assert_eq!(lab.pass(3.0), [""; 0]);
+    let mut record = role_record("b", "VI_1", Primary);
+    record.findings = vec!["two-primaries".to_owned()];
+    lab.publish(&record);
+    assert_eq!(lab.pass(30.0), [""; 0]);
+    lab.confirm();
+    assert_eq!(lab.pass(0.0), ["+two-primaries"]);
+}
+
+#[test]
 fn a_group_without_a_primary_is_found_after_four_adverts_and_the_settle_time() {
     let mut lab = Evaluation::new(&["a", "b"]);
     lab.role("a", Fault);

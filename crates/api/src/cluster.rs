@@ -100,13 +100,14 @@ impl ClusterNodeState {
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum GroupState {
-    /// Two or more live nodes hold an address of the group.
+    /// Two live nodes hold an address of the group, and both have confirmed it.
     TwoPrimaries,
     /// All nodes of the group are live, and none of them holds an address.
     NoPrimary,
     /// It is not clear which instances belong together.
     Ambiguous,
-    /// No live node holds an address, and at least one node of the group is lost or stopped.
+    /// No live node holds an address, and at least one node of the group is lost or stopped; or two nodes claim to hold it,
+    /// and one of them has not confirmed it.
     Unknown,
     /// Exactly one live node holds the addresses.
     OnePrimary,

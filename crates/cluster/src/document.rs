@@ -6,8 +6,9 @@
 mod history;
 mod limits;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
 use vipwatch_api::{
     ClusterBasis, ClusterFindingItem, ClusterFindingList, ClusterGroupItem, ClusterGroupList,
     ClusterMemberItem, ClusterNodeItem, ClusterNodeList, ClusterNodeState, ClusterStatus,
@@ -147,7 +148,9 @@ fn findings_of_groups(view: &ClusterView) -> BTreeMap<&str, Vec<String>> {
 fn group_item(group: Group, findings: Vec<String>) -> ClusterGroupItem {
     let (id, state) = (group.id.clone(), group.state());
     let primaries = group.primaries().into_iter().map(ToString::to_string).collect();
-    let addresses = group.addresses().iter().map(ToString::to_string).collect();
+    let addresses: BTreeSet<IpNet> =
+        group.members.iter().flat_map(|member| &member.record.addresses).copied().collect();
+    let addresses = addresses.iter().map(ToString::to_string).collect();
     let members = group.members.into_iter().map(member_item).collect();
     ClusterGroupItem { id, state, primaries, addresses, members, findings }
 }

@@ -277,7 +277,7 @@ impl Evaluator {
             let since = track.pending_since(condition.kind, now);
             let due = since + condition.kind.settle(&self.settings, advert);
             // The missing confirmation of a claim leads to an evaluation of its own.
-            let is_confirmed = subject != two_primaries || group.has_confirmed_claims();
+            let is_confirmed = subject != two_primaries || !group.confirmed_claims().is_empty();
             if self.open.contains(&subject) || due <= now && is_confirmed {
                 settled.push(condition);
             } else if due > now {

@@ -98,11 +98,16 @@ impl Group {
         networks.map(ipnet::IpNet::addr).collect()
     }
 
-    /// Whether all claims of live nodes were confirmed after the last of them was made. A node that has crashed does
-    /// not confirm, until its lease ends and it is no longer live.
-    pub fn has_confirmed_claims(&self) -> bool {
-        let last = self.claims().map(|claim| claim.mod_revision).max();
-        last.is_some_and(|last| self.claims().all(|claim| claim.has_confirmed(last)))
+    /// The claims that are confirmed against another claim, by both nodes. A node that has crashed does not confirm, until
+    /// its lease ends and it is no longer live.
+    pub fn confirmed_claims(&self) -> Vec<&GroupMember> {
+        let is_confirmed = |claim: &&GroupMember| {
+            self.claims().filter(|other| other.node != claim.node).any(|other| {
+                let newest = claim.mod_revision.max(other.mod_revision);
+                claim.has_confirmed(newest) && other.has_confirmed(newest)
+            })
+        };
+        self.claims().filter(is_confirmed).collect()
     }
 
     /// Whether the group has exactly one primary.
@@ -114,8 +119,8 @@ impl Group {
             0 if self.members.iter().all(is_certainly_not_primary) => GroupState::NoPrimary,
             0 => GroupState::Unknown,
             1 => GroupState::OnePrimary,
-            _ if self.has_confirmed_claims() => GroupState::TwoPrimaries,
-            _ => GroupState::Unknown,
+            _ if self.confirmed_claims().is_empty() => GroupState::Unknown,
+            _ => GroupState::TwoPrimaries,
         }
     }
 }

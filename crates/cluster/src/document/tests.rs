@@ -96,7 +96,7 @@ fn the_most_serious_group_is_first_and_has_its_findings() {
     let group = &list.items[1];
     assert_eq!(
         (group.primaries.as_slice(), group.addresses.as_slice()),
-        (&["a".to_owned()][..], &["192.0.2.80".to_owned()][..])
+        (&["a".to_owned()][..], &["192.0.2.80/24".to_owned()][..])
     );
     assert_eq!(group.findings.len(), 2);
     let states: Vec<ClusterNodeState> =

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use vipwatch_api::InstanceRole;
 
+pub(super) use self::claims::unconfirmed_claims;
 use super::kind::ClusterFindingKind;
 use super::{EvaluatorSettings, evidence};
 use crate::group::{Ambiguity, Group, GroupMember};
@@ -73,13 +74,6 @@ pub(super) fn conditions(group: &Group, context: ConditionContext<'_>) -> Vec<Co
     conditions.extend(disagreement(group));
     conditions.extend(settings::different_configuration(group));
     conditions
-}
-
-/// Two claims that were confirmed before, and one of whose records has changed since, for example by a new local finding. The
-/// same claims continue until both nodes have confirmed the change, or one of them is no longer live.
-pub(super) fn unconfirmed_claims(group: &Group) -> Option<Condition> {
-    let is_conflict = group.ambiguities.is_empty() && group.primaries().len() >= 2;
-    (is_conflict && !group.has_confirmed_claims()).then(|| claims::two_claims(group))
 }
 
 fn ambiguous(group: &Group) -> Condition {

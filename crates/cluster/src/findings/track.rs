@@ -10,7 +10,7 @@ use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
 
 use super::condition::Condition;
 use super::kind::ClusterFindingKind;
-use crate::group::Group;
+use crate::group::{Group, GroupMember};
 use crate::key::{Bucket, ClusterName};
 use crate::view::ClusterView;
 
@@ -119,7 +119,8 @@ impl GroupTrack {
     }
 
     pub(super) fn is_pending(&self, kind: ClusterFindingKind) -> bool {
-        self.pending.iter().any(|(pending, _)| *pending == kind)
+        let pending = self.detail.iter().flat_map(|detail| &detail.pending);
+        pending.into_iter().any(|(pending, _)| *pending == kind)
     }
 
     /// Since when a condition holds; from `now` on if it is new.
@@ -177,12 +178,15 @@ impl Unconfirmed {
 }
 
 fn missing_in(group: &Group) -> Vec<MissingConfirmation> {
-    let Some(revision) = group.claims().map(|claim| claim.mod_revision).max() else {
-        return Vec::new();
-    };
-    if group.claims().count() < 2 {
-        return Vec::new();
+    let claims: Vec<&GroupMember> = group.claims().collect();
+    let mut missing = Vec::new();
+    for claim in &claims {
+        for other in claims.iter().filter(|other| other.node != claim.node) {
+            let revision = claim.mod_revision.max(other.mod_revision);
+            if !claim.has_confirmed(revision) {
+                missing.push(MissingConfirmation { node: claim.node.clone(), revision });
+            }
+        }
     }
-    let without = group.claims().filter(|claim| !claim.has_confirmed(revision));
-    without.map(|claim| MissingConfirmation { node: claim.node.clone(), revision }).collect()
+    missing
 }

@@ -11,12 +11,20 @@ use crate::key::Bucket;
 use crate::record::{Confidence, HeardPrimary};
 
 pub(super) fn two_primaries(group: &Group) -> Option<Condition> {
-    (group.state() == GroupState::TwoPrimaries).then(|| two_claims(group))
+    let is_confirmed = group.state() == GroupState::TwoPrimaries;
+    is_confirmed.then(|| two_claims(group, names(group.confirmed_claims().into_iter())))
 }
 
-/// The condition that two nodes have a claim.
-pub(super) fn two_claims(group: &Group) -> Condition {
-    let nodes = names(group.claims());
+/// Two claims that were confirmed before, and one of whose records has changed since, for example by a new local finding. The
+/// same claims continue until both nodes have confirmed the change, or one of them is no longer live.
+pub(in crate::findings) fn unconfirmed_claims(group: &Group) -> Option<Condition> {
+    let is_conflict = group.ambiguities.is_empty() && group.primaries().len() >= 2;
+    let is_confirmed = !group.confirmed_claims().is_empty();
+    (is_conflict && !is_confirmed).then(|| two_claims(group, names(group.claims())))
+}
+
+/// The condition that these nodes have a claim.
+fn two_claims(group: &Group, nodes: Vec<String>) -> Condition {
     let text = format!(
         "nodes {} hold addresses of the group {} at the same time",
         listed(&nodes),

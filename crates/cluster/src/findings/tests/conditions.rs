@@ -76,6 +76,21 @@ fn a_crashed_node_does_not_confirm_so_its_claim_is_not_a_second_primary() {
 }
 
 #[test]
+fn a_crashed_node_with_an_old_claim_does_not_hide_two_others() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    // Node a crashes, and both others take over.
+    lab.cluster.role("b", Primary);
+    lab.cluster.role("c", Primary);
+    lab.cluster.confirm(&["b", "c"]);
+    let changes = lab.pass_changes(5.0);
+    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    assert_eq!(
+        (short(record), record.nodes.join(" ")),
+        ("two-primaries".to_owned(), "b c".to_owned())
+    );
+}
+
+#[test]
 fn the_time_of_two_primaries_begins_with_the_confirmation() {
     let mut lab = Evaluation::new(&["a", "b"]);
     lab.cluster.role("b", Primary);

@@ -34,6 +34,8 @@ fn seconds(ms: u64) -> f64 {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
     #[test]
     fn overlaps_that_are_shorter_than_the_settle_time_are_not_found(failovers in failovers(0..3_999)) {
         let mut lab = Evaluation::new(&NODES);

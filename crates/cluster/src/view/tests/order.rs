@@ -117,7 +117,7 @@ fn shown(view: &ClusterView) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn the_view_does_not_depend_on_the_order_of_arrival(

@@ -238,13 +238,14 @@ pub struct ClusterNodeList {
 }
 
 /// Which nodes a finding is known to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum FindingScope {
     /// The reporter of the cluster has written it to etcd.
     Cluster,
-    /// This node has found it, and no reporter is known.
+    /// Only this node has found it.
+    #[default]
     Local,
 }
 

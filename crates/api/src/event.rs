@@ -11,7 +11,10 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{AddressItem, CauseEvent, CauseItem, FindingItem, LatencyMap, Schema};
+use crate::{
+    AddressItem, CauseEvent, CauseItem, ClusterFindingItem, FindingItem, FindingScope, LatencyMap,
+    Schema,
+};
 
 /// The id of an event: `EPOCH-SEQ`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -196,6 +199,12 @@ pub struct FindingEvent {
     pub state: FindingState,
     /// The finding.
     pub finding: FindingItem,
+    /// `cluster` for a finding about several nodes, which the reporter of the cluster delivers; else `local`.
+    #[serde(default)]
+    pub scope: FindingScope,
+    /// The finding about several nodes, with its group, its nodes and its evidence; left out if the scope is `local`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Box<ClusterFindingItem>>,
 }
 
 /// Why a stream cannot continue after the id that the client has.

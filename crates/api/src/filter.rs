@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use crate::{ClusterGroupItem, EventId, GroupState, InstanceRole};
+use crate::{EventId, GroupState, InstanceRole};
 
 /// Selects instances: `GET /v1/instances`. An empty filter selects all.
 ///
@@ -66,20 +66,6 @@ pub struct ClusterFilter {
 }
 
 impl ClusterFilter {
-    /// Whether the filter selects a group.
-    pub fn selects(&self, group: &ClusterGroupItem) -> bool {
-        let is_member = |node: &String| group.members.iter().any(|member| member.node == *node);
-        let is_held = |wanted: &IpAddr| {
-            let address = |text: &String| text.split('/').next()?.parse::<IpAddr>().ok();
-            group.addresses.iter().filter_map(address).any(|address| address == *wanted)
-        };
-        let has_id = |id: &String| group.id.starts_with(id.as_str());
-        (self.states.is_empty() || self.states.contains(&group.state))
-            && (self.nodes.is_empty() || self.nodes.iter().any(is_member))
-            && (self.groups.is_empty() || self.groups.iter().any(has_id))
-            && (self.addresses.is_empty() || self.addresses.iter().any(is_held))
-    }
-
     /// The query part of the URL, with `?`; empty for an empty filter.
     pub fn query(&self) -> String {
         let mut query = QueryText::default();
@@ -164,31 +150,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_selected_by_its_state_node_id_and_address() {
-        let group = ClusterGroupItem {
-            id: "vrrp:ipv4:51:192.0.2.1".to_owned(),
-            state: GroupState::NoPrimary,
-            primaries: Vec::new(),
-            addresses: vec!["192.0.2.1/24".to_owned(), "2001:db8::1/64".to_owned()],
-            members: Vec::new(),
-            findings: Vec::new(),
-        };
-        let all = ClusterFilter::default();
-        assert!(all.selects(&group));
-        let states = vec![GroupState::NoPrimary, GroupState::Unknown];
-        let by_state = ClusterFilter { states, ..all.clone() };
-        assert!(by_state.selects(&group));
-        assert_eq!(by_state.query(), "?state=no-primary&state=unknown");
-        let by_address =
-            ClusterFilter { addresses: vec!["2001:db8::1".parse().unwrap()], ..by_state };
-        assert!(by_address.selects(&group));
-        let groups = vec!["vrrp:ipv4:5:".to_owned()];
-        assert!(!ClusterFilter { groups, ..by_address.clone() }.selects(&group));
-        let nodes = vec!["a".to_owned()];
-        assert!(!ClusterFilter { nodes, ..by_address }.selects(&group));
-    }
-
-    #[test]
     fn a_filter_becomes_an_escaped_query() {
         assert_eq!(InstanceFilter::default().query(), "");
         let filter = InstanceFilter {
@@ -202,5 +163,9 @@ mod tests {
         let after = "5f-3".parse().ok();
         let filter = HistoryFilter { after, limit: Some(7), ..HistoryFilter::default() };
         assert_eq!(filter.query(), "?after=5f-3&limit=7");
+        let states = vec![GroupState::NoPrimary, GroupState::Unknown];
+        let groups = vec!["vrrp:ipv4:5".to_owned()];
+        let filter = ClusterFilter { states, groups, ..ClusterFilter::default() };
+        assert_eq!(filter.query(), "?state=no-primary&state=unknown&group=vrrp%3Aipv4%3A5");
     }
 }

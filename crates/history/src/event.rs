@@ -125,7 +125,7 @@ impl Reader {
         Ok(entries)
     }
 
-    /// The document of the last event of each finding, by its instance and its name. Reads the whole table of events.
+    /// The document of the last event of each finding, by its instance, its name, and its id in the cluster. Reads the whole table of events.
     pub fn last_events_of_findings(&self) -> Result<Vec<String>, HistoryError> {
         if !self.has_events()? {
             return Ok(Vec::new());
@@ -133,7 +133,8 @@ impl Reader {
         // SQLite takes `body` from the row with the highest number (section "Bare columns in an aggregate query").
         let mut statement = self.connection.prepare(
             "SELECT body, max(seq) FROM event WHERE name = 'finding' AND json_valid(body) \
-             GROUP BY instance, json_extract(body, '$.finding.name') ORDER BY max(seq)",
+             GROUP BY instance, json_extract(body, '$.finding.name'), \
+             json_extract(body, '$.cluster.id') ORDER BY max(seq)",
         )?;
         let bodies = statement.query_map([], |row| row.get(0))?;
         Ok(bodies.collect::<Result<_, _>>()?)

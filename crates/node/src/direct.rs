@@ -59,6 +59,7 @@ pub fn history_context(config: &Config) -> ApiContext {
         notifier: None,
         silences: None,
         reload_requests: None,
+        cluster: None,
         service: Arc::new(ServiceInfo::new(ServiceKind::Node, config)),
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use vipwatch_api::{
-    AddressItem, CauseEvent, DeliveryEvent, FindingEvent, FindingItem, FindingSeverity,
-    FindingState, LatencyMap, NodeEvent, RemovedEvent, Schema, Timestamp, TransitionEvent,
-    timestamp_from_millis,
+    AddressItem, CauseEvent, ClusterFindingItem, DeliveryEvent, FindingEvent, FindingItem,
+    FindingScope, FindingSeverity, FindingState, LatencyMap, NodeEvent, RemovedEvent, Schema,
+    Timestamp, TransitionEvent, timestamp_from_millis,
 };
 use vipwatch_core::Cause;
 use vipwatch_core::audit::{Severity, is_finding_name};
@@ -169,7 +169,35 @@ impl NodeIdentity {
             id: finding.id.clone(),
             state,
             finding,
+            scope: FindingScope::Local,
+            cluster: None,
         }
+    }
+
+    /// A finding about several nodes in the form of a finding of this node.
+    pub(crate) fn local_finding(item: &ClusterFindingItem) -> FindingItem {
+        FindingItem {
+            id: None,
+            name: item.name.clone(),
+            severity: item.severity,
+            text: item.text.clone(),
+            hint: item.hint.clone(),
+            since: Some(item.opened),
+            silenced_until: None,
+        }
+    }
+
+    /// The event of a finding about several nodes.
+    pub(crate) fn cluster_finding(
+        &self,
+        seq: i64,
+        state: FindingState,
+        item: ClusterFindingItem,
+    ) -> FindingEvent {
+        let finding = Self::local_finding(&item);
+        let cluster = Some(Box::new(item));
+        let scope = FindingScope::Cluster;
+        FindingEvent { scope, cluster, ..self.finding(seq, state, finding) }
     }
 }
 
@@ -251,6 +279,10 @@ pub fn health_finding(problem: &HealthProblem) -> FindingItem {
         HealthTopic::HookRunner => {
             "hooks wait, and the node retries by itself: see `systemctl status vipwatch-hook-runner.socket`, or reload the \
              node if its configuration file has changed"
+        }
+        HealthTopic::Cluster => {
+            "the node works on without the cluster; `vipwatch cluster status` shows the connection to etcd, and [cluster] \
+             of the configuration its endpoints and files"
         }
         HealthTopic::OneSocket => {
             "the node works, with more sockets; as root on Linux 4.20 or later it needs one"

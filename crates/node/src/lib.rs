@@ -15,6 +15,7 @@
 pub mod api_server;
 pub mod audit;
 mod cause;
+mod cluster;
 pub mod config;
 pub mod direct;
 pub mod discovery;

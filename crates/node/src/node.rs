@@ -5,13 +5,16 @@
 //!   wait ──▶ signals: stop, reload (node/reload.rs)
 //!        ──▶ follower: role changes, instances, problems (node/publish.rs)
 //!        ──▶ notifier: results of deliveries (node/delivery.rs)
+//!        ──▶ cluster: confirmations and findings (node/cluster.rs)
 //!        ──▶ timers: housekeeping (node/housekeeping.rs, node/history.rs)
 //! ```
 //!
 //! Work that can block has a thread of its own: the audit, the history, hooks, webhooks, announcements, the
-//! receiver and the API server.
+//! receiver, the session with etcd and the API server.
 
 mod causes;
+mod cluster;
+mod cluster_findings;
 mod config_changes;
 mod delivery;
 mod events;
@@ -43,11 +46,14 @@ use vipwatch_linux::signal::{ServiceSignal, ServiceSignals};
 use vipwatch_receiver::ListenSource;
 
 use self::causes::PendingCauses;
+use self::cluster::PendingConfirmation;
+use self::cluster_findings::ClusterFindings;
 pub use self::config_changes::log_receiver_changes;
 use self::history::LastRunRole;
 use self::transition_log::TransitionLog;
 use crate::api_server::{ApiServer, ApiServerError, OpenApiServer};
 use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
+use crate::cluster::{ClusterService, ClusterSetup};
 use crate::config::{Config, ConfigError};
 use crate::discovery::MISSING_FILE_HOLD;
 use crate::event::NodeIdentity;
@@ -142,6 +148,12 @@ pub struct Node {
     receiver_handle: ReceiverHandle,
     /// Captures the adverts of the instances.
     witness: Witness,
+    /// This node in the cluster; `None` without `[cluster]` in the configuration.
+    cluster: Option<ClusterService>,
+    /// A confirmation that waits for namespaces to be read.
+    confirmation: Option<PendingConfirmation>,
+    /// The findings about several nodes.
+    cluster_findings: ClusterFindings,
     /// The state that the API reads; also for the status text and the state in the log.
     context: ApiContext,
     status_text: StatusText,
@@ -223,6 +235,9 @@ impl Node {
         let (requests, evidence) = (audit_worker.requests(), evidence_updates.clone());
         let witness = Witness::start(config.witness.clone(), &store, requests, evidence)
             .map_err(NodeError::StartWorker)?;
+        let state_dir = config.state_dir.clone();
+        let setup = ClusterSetup { config: &config.cluster, node: &name, state_dir, store: &store };
+        let cluster = ClusterService::new(&setup).map_err(NodeError::StartWorker)?;
         let reload_requests = ReloadRequests::new().map_err(NodeError::StartWorker)?;
         let context = ApiContext {
             store: Arc::clone(&store),
@@ -235,6 +250,7 @@ impl Node {
             notifier: Some(notifier.clone()),
             silences: Some(Arc::clone(&silences)),
             reload_requests: Some(reload_requests.clone()),
+            cluster: cluster.clone(),
             service: Arc::new(ServiceInfo::new(ServiceKind::Node, &config)),
         };
         let api_server = open_api_server(&config, context.clone())?;
@@ -259,6 +275,9 @@ impl Node {
             closing_receiver: None,
             receiver_handle,
             witness,
+            cluster,
+            confirmation: None,
+            cluster_findings: ClusterFindings::default(),
             context,
             status_text: StatusText::default(),
             reload_requests,
@@ -306,6 +325,7 @@ impl Node {
         }
         self.restore_failures();
         self.resume_findings();
+        self.start_cluster();
         self.config.log_warnings(self.follower.instances());
         let receiver = self.config.receiver.clone();
         self.apply_receiver(receiver.as_ref(), listen_source);
@@ -334,6 +354,7 @@ impl Node {
                 None => {}
             }
             self.serve_reload_requests();
+            self.take_cluster_events();
             for netns in self.snapshot_requests.take_all() {
                 self.follower.table().request_snapshot(netns);
             }
@@ -343,6 +364,7 @@ impl Node {
             }
             let update = self.follower.read().map_err(NodeError::Wait)?;
             self.publish_update(update, read_at);
+            self.finish_confirmation();
             self.take_evidence();
             self.publish_findings();
             self.tick();
@@ -375,8 +397,10 @@ impl Node {
             self.reload_requests.as_fd(),
         ];
         let processes = self.process_worker.iter().map(|worker| worker.source_changes().as_fd());
+        let cluster = self.cluster.iter().map(|cluster| cluster.inbox().as_fd());
         let mut polled: Vec<PollFd<'_>> = queues
             .into_iter()
+            .chain(cluster)
             .chain(processes)
             .chain(sources)
             .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
@@ -412,6 +436,9 @@ impl Node {
 
     fn stop(&mut self) {
         service::notify("STOPPING=1");
+        if let Some(cluster) = &self.cluster {
+            cluster.stop();
+        }
         self.conclude_all_causes(UnknownReason::NodeStopped);
         self.close_receiver_and_wait();
         let left = self.outlets.close(SHUTDOWN_TIMEOUT);

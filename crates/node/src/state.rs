@@ -5,6 +5,7 @@
 //! changes while the reader holds it. A writer replaces the changed parts: it copies only the parts that a
 //! reader still holds, and waits for no reader.
 
+mod changes;
 mod counters;
 mod events;
 mod histogram;
@@ -21,11 +22,13 @@ use vipwatch_core::role::AddressState;
 use vipwatch_core::{Cause, InstanceId, Role, Trigger};
 use vipwatch_history::{Latencies, QueueLength, Stage};
 
+use self::changes::InstanceChanges;
 pub use self::counters::Counters;
 pub use self::events::{EventBatch, EventRing, EventSubscription, PublishedEvent};
 pub use self::histogram::{BUCKET_SECONDS, DurationHistogram, HistogramValue, StageHistograms};
 pub use self::transition_counts::TransitionCounts;
 use crate::audit::AuditResult;
+use crate::cluster::MarkInstance;
 use crate::discovery::{ConfigProblem, InstanceConfig};
 use crate::notify::announce::DuplicateTable;
 use crate::processes::ProcessView;
@@ -158,6 +161,8 @@ pub enum HealthTopic {
     Textfile,
     /// The process that runs the programs of hooks.
     HookRunner,
+    /// The connection to the etcd of the cluster, and the name of this node in it.
+    Cluster,
 }
 
 impl HealthTopic {
@@ -174,6 +179,7 @@ impl HealthTopic {
             Self::WebFiles => "web-files",
             Self::Textfile => "textfile",
             Self::HookRunner => "hook-runner",
+            Self::Cluster => "cluster",
         }
     }
 }
@@ -213,6 +219,8 @@ pub struct StateStore {
     /// The other holders of addresses that the announcer has found.
     pub(crate) duplicates: DuplicateTable,
     epoch: OnceLock<Arc<str>>,
+    /// Is called with each instance that has changed; empty without a cluster.
+    changes: InstanceChanges,
     /// The keepalived processes; `None` if they are not read.
     processes: Mutex<Option<Arc<ProcessView>>>,
     /// When the main loop last began a turn; `None` before the first one.
@@ -271,6 +279,8 @@ impl StateStore {
         if !is_known {
             self.findings_version.fetch_add(1, Ordering::Relaxed);
         }
+        drop(view);
+        self.changes.report(id);
     }
 
     /// Publishes the keepalived processes; `None` if they are not read.
@@ -290,12 +300,19 @@ impl StateStore {
         self.findings_version.load(Ordering::Relaxed)
     }
 
+    /// Has `report` called with each instance whose entry has changed, also if only its audit is new. Only the first call
+    /// has an effect.
+    pub(crate) fn follow_changes(&self, report: MarkInstance) {
+        self.changes.set(report);
+    }
+
     /// Adds the entry of an instance, or replaces it.
     pub fn insert(&self, entry: InstanceEntry) {
         let id = entry.instance.id.clone();
         self.update(|view| {
-            view.entries.insert(id, Arc::new(entry));
+            view.entries.insert(id.clone(), Arc::new(entry));
         });
+        self.changes.report(&id);
     }
 
     /// Changes the entry of one instance, if there is one.
@@ -305,6 +322,7 @@ impl StateStore {
                 change(Arc::make_mut(entry));
             }
         });
+        self.changes.report(id);
     }
 
     /// Sets the problem of a part of the node; `None` if the part works. The time at which the problem began

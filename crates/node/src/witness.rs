@@ -31,7 +31,9 @@ use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::spawn_worker;
 
 pub use self::evidence::{CaptureStatus, InstanceEvidence, WitnessTable, WitnessTotals};
-pub(crate) use self::evidence::{advert_interval, configured_settings, expected_down_interval};
+pub(crate) use self::evidence::{
+    advert_interval, configured_settings, expected_down_interval, router_key,
+};
 use self::review::Reviewer;
 use self::worker::WitnessWorker;
 use crate::audit::AuditRequests;

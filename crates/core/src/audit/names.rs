@@ -37,6 +37,7 @@ pub const FINDING_NAMES: &[&str] = &[
     "monitor-gone",
     "namespace-missing",
     "no-primary",
+    "node-cluster",
     "node-configuration",
     "node-history",
     "node-hook-runner",

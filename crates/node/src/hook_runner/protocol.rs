@@ -18,7 +18,7 @@ const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// The part after `VIPWATCH_` of the names of the variables that a request may set. The runner refuses all others: variables
 /// such as `PATH` change what a program does, and `VIPWATCH_PROGRAM` and `VIPWATCH_CONFIG` are those of the runner.
-pub(crate) const VARIABLES: [&str; 18] = [
+pub(crate) const VARIABLES: [&str; 19] = [
     "ADDRESSES",
     "AT",
     "CAUSE",
@@ -32,6 +32,7 @@ pub(crate) const VARIABLES: [&str; 18] = [
     "ORIGIN",
     "REASON",
     "SCHEMA",
+    "SCOPE",
     "SEQ",
     "SOURCE",
     "STATE",

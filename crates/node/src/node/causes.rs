@@ -224,6 +224,9 @@ impl Node {
         // ORDER: as for a transition, targets come first and the log comes last.
         self.outlets.deliver_queued(&transition, reason);
         self.history.set_cause(transition.seq, cause_record(cause));
+        if let Some(cluster) = &self.cluster {
+            cluster.set_cause(id, transition.seq, cause);
+        }
         self.store.amend(id, |entry| {
             if entry.seq == transition.seq {
                 entry.cause = Some(Arc::clone(cause));

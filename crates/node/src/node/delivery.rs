@@ -20,6 +20,7 @@ const MAX_EVENTS_READ: u32 = 20_000;
 impl Node {
     /// Records that a target received a notification, or why it did not. The queue of a hook or webhook has logged it.
     pub(super) fn record_delivery(&mut self, report: &DeliveryReport) {
+        self.note_cluster_delivery(report);
         let DeliveryReport { seq, stage, target, outcome, conclusion, .. } = report;
         let Some(instance) = self.followed_instance(report) else {
             let is_event = match outcome {

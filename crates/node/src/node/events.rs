@@ -103,7 +103,12 @@ impl Node {
     }
 
     /// Records the event with the last sequence number, and sends it to the clients.
-    fn publish_recorded(&self, name: &'static str, instance: Option<&InstanceId>, body: String) {
+    pub(super) fn publish_recorded(
+        &self,
+        name: &'static str,
+        instance: Option<&InstanceId>,
+        body: String,
+    ) {
         let (seq, at) = (self.seq, millis(SystemTime::now()));
         self.store.events.publish(seq, name, instance, || body.clone());
         let instance = instance.map(ToString::to_string);

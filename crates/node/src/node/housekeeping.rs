@@ -15,6 +15,9 @@ impl Node {
         self.check_socket();
         self.check_history();
         self.notifier.start_workers();
+        if let Some(cluster) = &self.cluster {
+            cluster.start_session();
+        }
     }
 
     /// Copies the counters of other parts to the published state.

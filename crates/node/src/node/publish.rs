@@ -99,6 +99,9 @@ impl Node {
                 }
             }
         });
+        if let Some(cluster) = &self.cluster {
+            cluster.mark_all();
+        }
         self.witness.follow(instances);
         let reconfigured = self.outlets.follow(instances);
         self.notify_current_roles(&reconfigured);
@@ -187,6 +190,9 @@ impl Node {
         let since = reconciled.since();
         let counts = known.as_ref().map(|known| known.counts).unwrap_or_default();
         let counts = counts.with(transition.from, transition.to.kind());
+        if let Some(cluster) = &self.cluster {
+            cluster.add_transition(&transition);
+        }
         self.store.insert(InstanceEntry { addresses, since, counts, ..entry });
         self.publish_transition_event(&transition, &latencies);
         self.store.latencies.observe_all(&latencies);

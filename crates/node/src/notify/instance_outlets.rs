@@ -295,6 +295,20 @@ impl InstanceOutlets {
         }
     }
 
+    /// Delivers a finding about several nodes to the targets that `is_wanted` selects by their name; returns their names.
+    pub(crate) fn deliver_cluster_finding(
+        &self,
+        finding: &Arc<dyn Notification>,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Vec<Arc<str>> {
+        let names = self.notifier.target_names(DeliverySource::Node);
+        let names: Vec<Arc<str>> = names.into_iter().filter(|name| is_wanted(name)).collect();
+        for name in &names {
+            self.notifier.deliver(name, finding);
+        }
+        names
+    }
+
     /// Delivers the findings that an earlier run has left pending, unless no rule asks for them any more.
     pub(crate) fn resume_findings(
         &self,

@@ -182,7 +182,10 @@ impl Notification for FindingNotification {
     }
 
     fn subject(&self) -> Subject {
-        let name = self.event.finding.name.as_str().into();
+        // Several groups can have a finding with the same name. The pending deliveries of another run do not continue with
+        // the id as the name: the reporter delivers an open finding again to the targets that have not received it.
+        let cluster = self.event.cluster.as_ref().map(|item| item.id.as_str());
+        let name = cluster.unwrap_or(&self.event.finding.name).into();
         Subject::Finding(Arc::new(FindingSubject { instance: self.instance.clone(), name }))
     }
 

@@ -167,6 +167,16 @@ impl Notifier {
         queues.map(|((_, name), queue)| (Arc::clone(name), Arc::clone(queue))).collect()
     }
 
+    /// The names of all targets of one source.
+    pub(super) fn target_names(&self, source: DeliverySource) -> Vec<Arc<str>> {
+        self.named_queues(source).into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Removes the pending notifications about a subject from all targets of the node.
+    pub(crate) fn forget_subject(&self, subject: &Subject) {
+        self.queues(DeliverySource::Node).iter().for_each(|queue| queue.forget(subject));
+    }
+
     /// Delivers a notification to the target with this name.
     pub(super) fn deliver(&self, target: &str, notification: &Arc<dyn Notification>) {
         if let Some(queue) = self.queue(DeliverySource::Node, target) {

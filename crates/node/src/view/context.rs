@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use vipwatch_api::{AnswerSource, ReloadOutcome};
 
 use crate::audit::{Audit, AuditRequests};
+use crate::cluster::ClusterService;
 use crate::config::{Config, MetricsConfig};
 use crate::notify::Notifier;
 use crate::receiver::ReceiverHandle;
@@ -39,6 +40,8 @@ pub struct ApiContext {
     pub silences: Option<Arc<Silences>>,
     /// Requests to the loop that reloads the configuration; `None` in a process without it.
     pub reload_requests: Option<ReloadRequests>,
+    /// This node in the cluster; `None` without `[cluster]` in the configuration.
+    pub cluster: Option<ClusterService>,
     /// This process and its configuration.
     pub service: Arc<ServiceInfo>,
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use vipwatch_api::{
-    FailingDelivery, FindingEvent, FindingItem, FindingList, FindingSeverity, FindingState, Schema,
-    SeveritySummary, timestamp_from_millis,
+    FailingDelivery, FindingEvent, FindingItem, FindingList, FindingScope, FindingSeverity,
+    FindingState, Schema, SeveritySummary, timestamp_from_millis,
 };
 use vipwatch_core::InstanceId;
 use vipwatch_core::audit::is_finding_name;
@@ -70,6 +70,7 @@ pub fn findings(context: &ApiContext) -> FindingList {
     items.extend(sources.of_node(&view));
     items.extend(clashes(&view));
     items.extend(sources.flapping());
+    items.extend(super::cluster::own_findings(context));
     let mut too_young = 0;
     for (id, entry) in &view.entries {
         let audit = entry.current_audit();
@@ -187,11 +188,16 @@ impl FindingSources {
 
     /// The findings that the last run has published as open. Reads the history.
     pub(crate) fn open_in_history(&self) -> Vec<FindingItem> {
+        let open = self.open_events_in_history().into_iter();
+        open.filter(|event| event.scope == FindingScope::Local).map(|event| event.finding).collect()
+    }
+
+    /// The last events of the findings that are open, those about several nodes too.
+    pub(crate) fn open_events_in_history(&self) -> Vec<FindingEvent> {
         let read = |reader: Reader| reader.last_events_of_findings();
         let bodies = read_history_of(&self.store, &self.state_dir, read).unwrap_or_default();
         let events = bodies.iter().filter_map(|body| serde_json::from_str(body).ok());
-        let open = events.filter(|event: &FindingEvent| event.state != FindingState::Closed);
-        open.map(|event| event.finding).collect()
+        events.filter(|event: &FindingEvent| event.state != FindingState::Closed).collect()
     }
 }
 

@@ -8,6 +8,7 @@
 //! There is no registry that must be kept in step: all values are read when a client asks for them. A family is a constant
 //! with a function that emits its samples, so that the samples of thousands of instances are never in memory together.
 
+mod cluster;
 mod conntrack;
 mod facts;
 mod instance;
@@ -166,6 +167,9 @@ pub fn metrics(context: &ApiContext) -> MetricsSnapshot {
     let facts = MetricFacts::read(context, &entries);
     if !context.service.metrics.is_per_instance {
         entries.clear();
+    }
+    if facts.cluster.is_some() {
+        families.extend(cluster::FAMILIES);
     }
     if facts.reports.is_some() {
         families.extend(receiver::FAMILIES);

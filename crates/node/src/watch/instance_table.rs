@@ -227,6 +227,11 @@ impl InstanceTable {
         self.pending.entry(name).or_insert_with(|| PendingRead::new(Trigger::Audit));
     }
 
+    /// Whether the namespace is to be read.
+    pub fn is_pending(&self, name: &Option<NetnsName>) -> bool {
+        self.pending.contains_key(name)
+    }
+
     /// Marks the names of `netns` as pending, if the event concerns one of their instances.
     fn mark_pending(
         &mut self,

@@ -114,7 +114,7 @@ impl WitnessTable {
 }
 
 /// The virtual router of an instance; `None` if its id is not known.
-pub(super) fn router_key(instance: &InstanceConfig) -> Option<RouterKey> {
+pub(crate) fn router_key(instance: &InstanceConfig) -> Option<RouterKey> {
     let addresses = &instance.vrrp.addresses;
     let advertised = addresses.iter().find(|address| !address.is_excluded);
     let family = VrrpFamily::of(advertised.or(addresses.first())?.cidr.addr());

@@ -10,6 +10,7 @@ use vipwatch_core::conntrack_sync::ConntrackSync;
 use vipwatch_core::{InstanceId, RoleKind};
 use vipwatch_linux::process_usage::ProcessUsage;
 
+use super::cluster::ClusterFacts;
 use super::conntrack;
 use crate::log::{self, LogQueue};
 use crate::state::{HistogramValue, InstanceEntry};
@@ -35,6 +36,8 @@ pub(super) struct MetricFacts {
     /// The last synchronisation of connection tracking of each router that has one.
     pub(super) conntrack: HashMap<InstanceId, ConntrackSync>,
     pub(super) turns: HistogramValue,
+    /// The cluster; `None` if none is configured.
+    pub(super) cluster: Option<ClusterFacts>,
 }
 
 impl MetricFacts {
@@ -47,6 +50,7 @@ impl MetricFacts {
             usage: ProcessUsage::read().ok(),
             history_bytes: history_bytes(&context.state_dir),
             conntrack: conntrack::read_all(entries),
+            cluster: ClusterFacts::read(context),
             ..Self::without_reading(context)
         }
     }
@@ -67,6 +71,7 @@ impl MetricFacts {
             conntrack: HashMap::new(),
             log: log::queue(),
             turns: context.store.turns.value(),
+            cluster: None,
             context: context.clone(),
         }
     }

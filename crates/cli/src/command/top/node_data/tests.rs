@@ -2,8 +2,8 @@
 //! Tests of the changes that events make.
 
 use vipwatch_api::{
-    CauseEvent, CauseItem, DeliveryEvent, FindingEvent, FindingSeverity, FindingState,
-    InstanceRole, LatencyMap, NodeEvent, Schema, TransitionEvent,
+    CauseEvent, CauseItem, DeliveryEvent, FindingEvent, FindingScope, FindingSeverity,
+    FindingState, InstanceRole, LatencyMap, NodeEvent, Schema, TransitionEvent,
 };
 
 use super::super::tests::sample_snapshot;
@@ -76,6 +76,8 @@ fn finding(state: FindingState, severity: FindingSeverity) -> NodeEvent {
         id: finding.id.clone(),
         state,
         finding,
+        scope: FindingScope::Local,
+        cluster: None,
     }))
 }
 

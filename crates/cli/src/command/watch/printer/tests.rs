@@ -193,6 +193,8 @@ fn removed_instances_and_findings_are_lines() {
         id: Some("web".to_owned()),
         state,
         finding: samples::findings().items.remove(0),
+        scope: FindingScope::Local,
+        cluster: None,
     };
     let lines = [
         removed_line(&removed, &style),

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! This node in the cluster: publishes its roles in etcd, and gives the other parts of the node a view of all nodes.
+//!
+//! ```text
+//!   published state ── changed instance ──▶ session (a thread of its own) ◀──▶ etcd
+//!   main loop ◀── ClusterInbox: confirmations, findings, connection ── session
+//! ```
+//!
+//! Nothing here waits for etcd. Without etcd the node works as without a cluster, and its view says that it is old.
+
+mod heard;
+mod inbox;
+mod own_part;
+mod recent;
+mod records;
+mod settings;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use vipwatch_api::ClusterBasis;
+use vipwatch_cluster::key::ClusterName;
+use vipwatch_cluster::record::FindingRecord;
+use vipwatch_cluster::session::{
+    ClusterCounters, ClusterHandle, ConfirmationId, DeliveredFinding, RecordSource,
+};
+use vipwatch_cluster::view::ClusterView;
+use vipwatch_core::{Cause, ErrorChain, InstanceId};
+
+pub(crate) use self::inbox::ClusterInbox;
+pub(crate) use self::own_part::OwnPart;
+use self::records::PublishedRecords;
+pub(crate) use self::settings::ClusterStartError;
+use crate::config::ClusterConfig;
+use crate::state::{HealthTopic, StateStore};
+use crate::transition::Transition;
+
+/// Marks an instance whose record may have changed.
+pub(crate) type MarkInstance = Arc<dyn Fn(&InstanceId) + Send + Sync>;
+
+/// The values that a service starts with.
+#[derive(Debug)]
+pub(crate) struct ClusterSetup<'a> {
+    pub(crate) config: &'a ClusterConfig,
+    pub(crate) node: &'a str,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) store: &'a Arc<StateStore>,
+}
+
+/// This node in the cluster. A clone is another handle on the same service.
+#[derive(Debug, Clone)]
+pub struct ClusterService(Arc<SharedService>);
+
+#[derive(Debug)]
+struct SharedService {
+    config: ClusterConfig,
+    node: ClusterName,
+    store: Arc<StateStore>,
+    records: Arc<PublishedRecords>,
+    inbox: ClusterInbox,
+    /// `None` before the files of the configuration could be read, and after the end.
+    session: RwLock<Option<Session>>,
+}
+
+/// [`ClusterHandle`], which has no debug format.
+struct Session(ClusterHandle);
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("basis", &self.0.basis()).finish()
+    }
+}
+
+impl ClusterService {
+    /// The service of a node; `None` if no cluster is configured. It is idle until [`Self::start_session`].
+    pub(crate) fn new(setup: &ClusterSetup<'_>) -> io::Result<Option<Self>> {
+        // `config` has checked the name.
+        let Some(node) = setup.node.parse().ok().filter(|_| setup.config.is_enabled()) else {
+            return Ok(None);
+        };
+        let node: ClusterName = node;
+        let store = Arc::clone(setup.store);
+        let state_dir = setup.state_dir.clone();
+        let records = Arc::new(PublishedRecords::new(Arc::clone(&store), node.clone(), state_dir));
+        let service = Self(Arc::new(SharedService {
+            config: setup.config.clone(),
+            node,
+            store,
+            records: Arc::clone(&records),
+            inbox: ClusterInbox::new()?,
+            session: RwLock::new(None),
+        }));
+        let weak = Arc::downgrade(&service.0);
+        let mark: MarkInstance = Arc::new(move |id| {
+            if let Some(shared) = weak.upgrade() {
+                shared.with_session(|session| session.mark(id));
+            }
+        });
+        records.set_mark(Arc::clone(&mark));
+        service.0.store.follow_changes(mark);
+        Ok(Some(service))
+    }
+
+    /// Starts the session, unless it runs. A file that cannot be read is a health problem, and the next call tries again.
+    pub(crate) fn start_session(&self) {
+        let mut session = self.0.session.write().unwrap_or_else(PoisonError::into_inner);
+        if session.is_some() {
+            return;
+        }
+        match self.0.open_session() {
+            Ok(handle) => {
+                *session = Some(Session(handle));
+                self.0.store.set_health(HealthTopic::Cluster, None);
+            }
+            Err(error) => {
+                let error = ErrorChain(&error).to_string();
+                let text = format!("this node does not take part in the cluster: {error}");
+                if self.0.store.health_problem(HealthTopic::Cluster).as_ref() != Some(&text) {
+                    tracing::error!(error, "cannot start the session with etcd");
+                }
+                self.0.store.set_health(HealthTopic::Cluster, Some(text));
+            }
+        }
+    }
+
+    /// The name of this node.
+    pub(crate) fn node(&self) -> &ClusterName {
+        &self.0.node
+    }
+
+    /// The events of the session, for the main loop.
+    pub(crate) fn inbox(&self) -> &ClusterInbox {
+        &self.0.inbox
+    }
+
+    /// Calls `read` with the view; `None` if the session does not run. The session waits meanwhile.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&ClusterView) -> T) -> Option<T> {
+        self.0.with_session(|session| read(&session.view()))
+    }
+
+    /// What answers from the view rest on; `None` if the session does not run.
+    pub(crate) fn basis(&self) -> Option<ClusterBasis> {
+        self.0.with_session(ClusterHandle::basis)
+    }
+
+    /// What a finding has to do with this node.
+    pub(crate) fn own_part(&self, view: &ClusterView, record: &FindingRecord) -> OwnPart {
+        OwnPart::of(&self.0.node, view, record)
+    }
+
+    /// The configuration of the cluster.
+    pub(crate) fn config(&self) -> &ClusterConfig {
+        &self.0.config
+    }
+
+    /// Whether this node delivers the findings of the cluster.
+    pub(crate) fn is_reporter(&self) -> bool {
+        self.0.with_session(ClusterHandle::is_reporter).unwrap_or(false)
+    }
+
+    /// Whether etcd has this node as a running node.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.0.with_session(ClusterHandle::is_registered).unwrap_or(false)
+    }
+
+    /// The counters; `None` if the session does not run.
+    pub(crate) fn counters(&self) -> Option<ClusterCounters> {
+        self.0.with_session(ClusterHandle::counters)
+    }
+
+    /// Adds a transition to the record of its instance. The published state marks the instance.
+    pub(crate) fn add_transition(&self, transition: &Transition) {
+        self.0.records.recent.add(transition);
+    }
+
+    /// Sets the cause of a transition, which is known later.
+    pub(crate) fn set_cause(&self, id: &InstanceId, seq: i64, cause: &Cause) {
+        self.0.records.recent.set_cause(id, seq, cause);
+    }
+
+    /// Instances were added, removed or configured differently.
+    pub(crate) fn mark_all(&self) {
+        self.0.with_session(ClusterHandle::mark_all);
+    }
+
+    /// The main loop has read everything that the kernel had reported.
+    pub(crate) fn confirm(&self, id: ConfirmationId) {
+        self.0.with_session(|session| session.confirm(id));
+    }
+
+    /// A target has received a finding.
+    pub(crate) fn told(&self, delivered: DeliveredFinding) {
+        self.0.with_session(|session| session.told(delivered));
+    }
+
+    /// Says in etcd that the node was stopped, and ends the session.
+    pub(crate) fn stop(&self) {
+        let session = self.0.session.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Session(handle)) = session {
+            handle.stop();
+        }
+    }
+}
+
+impl SharedService {
+    fn with_session<T>(&self, call: impl FnOnce(&ClusterHandle) -> T) -> Option<T> {
+        let session = self.session.read().unwrap_or_else(PoisonError::into_inner);
+        session.as_ref().map(|Session(handle)| call(handle))
+    }
+
+    fn open_session(&self) -> Result<ClusterHandle, ClusterStartError> {
+        let epoch = self.store.epoch().to_string();
+        let settings = settings::session_settings(&self.config, self.node.clone(), epoch)?;
+        let source: Arc<dyn RecordSource> = self.records.clone();
+        let observer = Arc::new(self.inbox.clone());
+        ClusterHandle::start(settings, source, observer).map_err(ClusterStartError::Thread)
+    }
+}

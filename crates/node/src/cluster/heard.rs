@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether the captured adverts of an instance come from another node.
+
+use vipwatch_cluster::record::HeardPrimary;
+use vipwatch_core::witness::{AdvertOrigin, Silence};
+use vipwatch_linux::clock;
+
+use crate::discovery::InstanceConfig;
+use crate::state::StateStore;
+use crate::witness::{CaptureStatus, InstanceEvidence, expected_down_interval};
+
+/// What the adverts show; `None` if those of this instance are not captured.
+pub(super) fn heard(store: &StateStore, instance: &InstanceConfig) -> Option<HeardPrimary> {
+    store.witness.read(instance, |evidence| judge(instance, evidence))
+}
+
+fn judge(instance: &InstanceConfig, evidence: InstanceEvidence<'_>) -> HeardPrimary {
+    let InstanceEvidence { status, witness, key, .. } = evidence;
+    if !matches!(status, CaptureStatus::Running) {
+        return HeardPrimary::Unknown;
+    }
+    let now = clock::now();
+    let judged_at = witness.judged_at(now);
+    let is_foreign = witness.router(key).is_some_and(|router| {
+        router.advertising(judged_at).any(|record| record.origin == AdvertOrigin::Foreign)
+    });
+    match witness.silence(key, expected_down_interval(instance), now) {
+        _ if is_foreign => HeardPrimary::Other,
+        // Only this node advertises, or no node.
+        Silence::Advertised | Silence::Silent(_) => HeardPrimary::None,
+        Silence::Unknown => HeardPrimary::Unknown,
+    }
+}

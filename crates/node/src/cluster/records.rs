@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The records of this node for etcd, made from the published state.
+//!
+//! The thread of the session calls this module. It waits neither for the main loop nor for the kernel.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use ipnet::IpNet;
+use vipwatch_api::InstanceRole;
+use vipwatch_cluster::key::{Bucket, ClusterName};
+use vipwatch_cluster::record::{FORMAT, HeardPrimary, MAX_ADDRESSES, RoleRecord};
+use vipwatch_cluster::session::{NodeFacts, RecordSource, WantedRole};
+use vipwatch_core::audit::Severity;
+use vipwatch_core::vrrp::VrrpFamily;
+use vipwatch_core::{InstanceId, Role};
+
+use super::heard::heard;
+use super::recent::RecentTransitions;
+use crate::cluster::MarkInstance;
+use crate::discovery::{InstanceConfig, Origin};
+use crate::state::{InstanceEntry, StateStore};
+use crate::view::timestamp;
+use crate::witness::router_key;
+
+/// The records of this node.
+pub(super) struct PublishedRecords {
+    store: Arc<StateStore>,
+    node: ClusterName,
+    pub(super) recent: RecentTransitions,
+    /// The adverts of instances that can change without another change of the instance, as last published.
+    unsettled: Mutex<BTreeMap<InstanceId, HeardPrimary>>,
+    /// Marks an instance whose record has changed.
+    mark: OnceLock<MarkInstance>,
+}
+
+impl fmt::Debug for PublishedRecords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PublishedRecords").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl PublishedRecords {
+    pub(super) fn new(store: Arc<StateStore>, node: ClusterName, state_dir: PathBuf) -> Self {
+        Self {
+            store,
+            node,
+            recent: RecentTransitions::new(state_dir),
+            unsettled: Mutex::default(),
+            mark: OnceLock::new(),
+        }
+    }
+
+    /// Sets the function that marks an instance. Only the first call has an effect.
+    pub(super) fn set_mark(&self, mark: MarkInstance) {
+        let _ = self.mark.set(mark);
+    }
+
+    fn record(&self, entry: &InstanceEntry) -> RoleRecord {
+        let config = &*entry.instance;
+        let vrrp = &*config.vrrp;
+        let reason = entry.role.reason();
+        let heard = self.heard(entry);
+        RoleRecord {
+            schema: FORMAT,
+            node: self.node.to_string(),
+            instance: config.id.to_string(),
+            name: vrrp.name.clone(),
+            epoch: self.store.epoch().to_string(),
+            seq: entry.seq,
+            role: role(&entry.role),
+            reason: (!reason.is_empty()).then_some(reason),
+            since: (entry.since > SystemTime::UNIX_EPOCH).then(|| timestamp(entry.since)),
+            cause: entry.cause.as_deref().map(|cause| cause.kind.as_str().to_owned()),
+            origin: config.origin.word().to_owned(),
+            netns: config.netns.as_ref().map(ToString::to_string),
+            interface: vrrp.interface.to_string(),
+            vrid: vrrp.vrid,
+            priority: vrrp.priority,
+            advert_ms: vrrp.advert_interval.map(millis),
+            vrrp_version: vrrp.protocol.map(|protocol| protocol.version.number()),
+            addresses: addresses(config),
+            heard,
+            findings: finding_names(entry),
+            recent: self.recent.of(&config.id),
+        }
+    }
+
+    /// The adverts of an instance. Those of an instance that is not primary are judged again at each heartbeat, until
+    /// another node advertises.
+    fn heard(&self, entry: &InstanceEntry) -> HeardPrimary {
+        let id = &entry.instance.id;
+        let found = heard(&self.store, &entry.instance);
+        let is_holding = matches!(entry.role, Role::Primary | Role::Partial { .. });
+        match found {
+            Some(heard @ (HeardPrimary::None | HeardPrimary::Unknown)) if !is_holding => {
+                self.unsettled().insert(id.clone(), heard);
+            }
+            _ => {
+                self.unsettled().remove(id);
+            }
+        }
+        found.unwrap_or(HeardPrimary::Unknown)
+    }
+
+    /// Marks the instances whose adverts have changed since their record was made.
+    fn judge_adverts(&self) {
+        let published = self.unsettled().clone();
+        for (id, published) in published {
+            let now = self.store.entry(&id).map(|entry| heard(&self.store, &entry.instance));
+            match (now, self.mark.get()) {
+                (Some(now), Some(mark)) if now != Some(published) => mark(&id),
+                (None, _) => {
+                    self.unsettled().remove(&id);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn unsettled(&self) -> MutexGuard<'_, BTreeMap<InstanceId, HeardPrimary>> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RecordSource for PublishedRecords {
+    fn instances(&self) -> Vec<InstanceId> {
+        self.store.view().entries.keys().cloned().collect()
+    }
+
+    fn role(&self, instance: &InstanceId) -> Option<WantedRole> {
+        let Some(entry) = self.store.entry(instance) else {
+            self.recent.forget(instance);
+            self.unsettled().remove(instance);
+            return None;
+        };
+        let bucket = bucket(&self.node, &entry);
+        Some(WantedRole { bucket, record: self.record(&entry) })
+    }
+
+    fn facts(&self) -> NodeFacts {
+        self.recent.close_history();
+        self.judge_adverts();
+        let instances = self.store.view().entries.len() as u64;
+        NodeFacts { seq: self.store.events.last_seq(), instances }
+    }
+}
+
+/// The instances of all nodes that can belong to one group with this one.
+pub(super) fn bucket(node: &ClusterName, entry: &InstanceEntry) -> Bucket {
+    let config = &*entry.instance;
+    if config.origin == Origin::Neutron {
+        return Bucket::Router(config.id.clone());
+    }
+    let group = entry.configured_group.as_deref();
+    if let Some(group) = group.and_then(|group| InstanceId::of_name(group).ok()) {
+        return Bucket::Configured(group);
+    }
+    match router_key(config) {
+        Some(key) => Bucket::Vrrp { is_ipv6: key.family == VrrpFamily::V6, vrid: key.vrid },
+        None => Bucket::Alone { node: node.clone(), instance: config.id.clone() },
+    }
+}
+
+pub(super) fn role(role: &Role) -> InstanceRole {
+    match role {
+        Role::Primary => InstanceRole::Primary,
+        Role::Partial { .. } => InstanceRole::Partial,
+        Role::Backup => InstanceRole::Backup,
+        Role::Fault(_) => InstanceRole::Fault,
+        Role::Unknown(_) => InstanceRole::Unknown,
+    }
+}
+
+/// The addresses that decide the role, in order, at most [`MAX_ADDRESSES`].
+fn addresses(config: &InstanceConfig) -> Vec<IpNet> {
+    let mut addresses: Vec<IpNet> = config.watched().iter().map(|(_, cidr)| *cidr).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.truncate(MAX_ADDRESSES);
+    addresses
+}
+
+/// The names of the findings of the last audit that are not merely odd, in order.
+fn finding_names(entry: &InstanceEntry) -> Vec<String> {
+    let audited = entry.current_audit().map(|audit| &*audit.findings).unwrap_or_default();
+    let serious = audited.iter().filter(|dated| dated.finding.severity != Severity::Odd);
+    let mut names: Vec<String> = serious.map(|dated| dated.finding.name.to_owned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cluster in the main loop: confirms the roles of this node, and publishes the findings about several nodes.
+//!
+//! ```text
+//!   session ── wants a confirmation ──▶ namespaces are read again ──▶ confirm
+//!           ── view has changed ──────▶ findings of this node's groups ──▶ history, clients
+//!           ── finding (reporter) ────▶ hooks and webhooks ──▶ etcd: which targets have it
+//! ```
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use vipwatch_api::{ClusterConnectionState, ClusterFindingItem, FindingScope, FindingState};
+use vipwatch_cluster::document::finding_item;
+use vipwatch_cluster::key::FindingId;
+use vipwatch_cluster::record::FindingRecord;
+use vipwatch_cluster::session::{
+    ClusterEvent, ConfirmationId, ConfirmationRequest, DeliveredFinding,
+};
+use vipwatch_core::{Conclusion, InstanceId, NetnsName};
+use vipwatch_linux::clock;
+
+use super::Node;
+use super::cluster_findings::{ClusterFindings, KnownFinding};
+use crate::cluster::{ClusterService, OwnPart};
+use crate::event::time;
+use crate::notify::notification::{
+    DeliveryReport, FindingNotification, FindingSubject, Notification, Subject,
+};
+use crate::state::HealthTopic;
+use crate::view::FindingSources;
+
+/// A confirmation that waits until these namespaces are read.
+#[derive(Debug)]
+pub(super) struct PendingConfirmation {
+    id: ConfirmationId,
+    /// The namespaces; `None` is the node's own.
+    namespaces: BTreeSet<Option<NetnsName>>,
+}
+
+impl Node {
+    /// Starts the session with etcd, and continues with the findings that the last run has recorded.
+    ///
+    /// ORDER: after the first roles are published, so that the first records are complete.
+    pub(super) fn start_cluster(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        let sources =
+            FindingSources::new(&self.store, &self.receiver_handle, &self.config.state_dir);
+        self.cluster_findings = ClusterFindings::restored(sources.open_events_in_history());
+        cluster.start_session();
+    }
+
+    /// Takes the events of the session.
+    ///
+    /// ORDER: before the follower reads. The namespaces of a confirmation are then read in the same turn.
+    pub(super) fn take_cluster_events(&mut self) {
+        let Some(cluster) = self.cluster.clone() else { return };
+        for event in cluster.inbox().take_all() {
+            match event {
+                ClusterEvent::ConfirmationWanted(request) => self.begin_confirmation(&request),
+                ClusterEvent::ConnectionChanged(state) => self.connection_changed(&cluster, state),
+                ClusterEvent::NameTaken { epoch, version } => {
+                    self.name_taken(&cluster, &epoch, &version);
+                }
+                ClusterEvent::NameFree => {
+                    tracing::info!("this node publishes under its name again");
+                    self.store.set_health(HealthTopic::Cluster, None);
+                }
+                ClusterEvent::ReporterChanged { is_reporter } => self.reporter_changed(is_reporter),
+                ClusterEvent::FindingOpen(record) => self.deliver_open(&cluster, &record),
+                ClusterEvent::FindingClosed(record) => self.deliver_closed(&record),
+                ClusterEvent::ViewChanged => self.compare_cluster_findings(&cluster),
+            }
+        }
+    }
+
+    fn begin_confirmation(&mut self, request: &ConfirmationRequest) {
+        let entries = request.instances.iter().filter_map(|id| self.store.entry(id));
+        let namespaces: BTreeSet<_> = entries.map(|entry| entry.instance.netns.clone()).collect();
+        for netns in &namespaces {
+            self.follower.table().request_snapshot(netns.clone());
+        }
+        self.confirmation = Some(PendingConfirmation { id: request.id, namespaces });
+    }
+
+    /// Confirms the roles, if their namespaces are read. A namespace that changes too often is read later.
+    pub(super) fn finish_confirmation(&mut self) {
+        let Some(pending) = &self.confirmation else { return };
+        let table = self.follower.table();
+        if pending.namespaces.iter().any(|netns| table.is_pending(netns)) {
+            return;
+        }
+        if let Some(cluster) = &self.cluster {
+            cluster.confirm(pending.id);
+        }
+        self.confirmation = None;
+    }
+
+    fn connection_changed(&self, cluster: &ClusterService, state: ClusterConnectionState) {
+        let basis = cluster.basis();
+        let endpoint = basis.as_ref().and_then(|basis| basis.endpoint.as_deref());
+        let error = basis.as_ref().and_then(|basis| basis.error.as_deref());
+        match state {
+            ClusterConnectionState::Connected => {
+                tracing::info!(endpoint, "connected to etcd");
+                self.store.set_health(HealthTopic::Cluster, None);
+            }
+            ClusterConnectionState::Stale => {
+                tracing::warn!(error, "connection to etcd lost; the view of the cluster is old");
+                let cause = error.map_or_else(String::new, |error| format!(": {error}"));
+                let text = format!(
+                    "the view of the cluster is old, and other nodes do not see this one{cause}"
+                );
+                self.store.set_health(HealthTopic::Cluster, Some(text));
+            }
+            ClusterConnectionState::Connecting => {
+                tracing::warn!(error, "etcd does not answer");
+                let cause = error.map_or_else(String::new, |error| format!(": {error}"));
+                let text = format!("the node has not read etcd since it started{cause}");
+                self.store.set_health(HealthTopic::Cluster, Some(text));
+            }
+            ClusterConnectionState::Off => {}
+        }
+    }
+
+    fn name_taken(&self, cluster: &ClusterService, epoch: &str, version: &str) {
+        let node = cluster.node().as_str();
+        tracing::error!(
+            node,
+            epoch,
+            version,
+            "another process publishes under the name of this node"
+        );
+        let text = format!(
+            "another vipwatch node (epoch {epoch}, version {version}) publishes as {node}, so this node publishes \
+             nothing; give one of them another name with node.name"
+        );
+        self.store.set_health(HealthTopic::Cluster, Some(text));
+    }
+
+    fn reporter_changed(&mut self, is_reporter: bool) {
+        if is_reporter {
+            tracing::info!("this node delivers the findings of the cluster from now on");
+            return;
+        }
+        tracing::info!("this node no longer delivers the findings of the cluster");
+        // The next reporter delivers them. A target must not receive them from both.
+        for id in self.cluster_findings.forget_deliveries() {
+            let subject = FindingSubject { instance: None, name: id.as_str().into() };
+            self.notifier.forget_subject(&Subject::Finding(Arc::new(subject)));
+        }
+    }
+
+    /// Publishes the findings about this node's groups that have appeared or gone since the last call.
+    fn compare_cluster_findings(&mut self, cluster: &ClusterService) {
+        let is_connected = cluster
+            .basis()
+            .is_some_and(|basis| basis.connection == ClusterConnectionState::Connected);
+        if !is_connected {
+            return;
+        }
+        let known = &self.cluster_findings;
+        let changes = cluster.read(|view| {
+            let news = view.findings().filter(|record| known.is_news(record));
+            let news: Vec<(FindingRecord, OwnPart)> =
+                news.map(|record| (record.clone(), cluster.own_part(view, record))).collect();
+            let open: BTreeSet<&str> = view.findings().map(|record| record.id.as_str()).collect();
+            (news, known.gone(&open))
+        });
+        let Some((news, gone)) = changes else { return };
+        for (record, own) in news {
+            if own.is_concerned {
+                self.publish_open(&record, own.instance);
+            }
+        }
+        for id in gone {
+            self.publish_closed(&id, None);
+        }
+    }
+
+    /// Records that a finding is open, unless that is recorded; returns the sequence number of the event.
+    fn publish_open(&mut self, record: &FindingRecord, instance: Option<InstanceId>) -> i64 {
+        let item = finding_item(record, FindingScope::Cluster);
+        let state = match self.cluster_findings.get(&record.id) {
+            Some(known) if known.is_same(&item) => return known.seq,
+            Some(_) => FindingState::Changed,
+            None => FindingState::Open,
+        };
+        let instance = instance.or_else(|| self.cluster_findings.get(&record.id)?.instance.clone());
+        let seq = self.publish_cluster_event(&item, state, instance.as_ref());
+        self.cluster_findings.insert(KnownFinding { item, instance, seq });
+        seq
+    }
+
+    /// Records that a finding has ended, if it was recorded as open; returns the sequence number of the event.
+    fn publish_closed(&mut self, id: &str, record: Option<&FindingRecord>) -> Option<i64> {
+        let known = self.cluster_findings.remove(id)?;
+        let item = match record {
+            Some(record) => finding_item(record, FindingScope::Cluster),
+            None => ClusterFindingItem { closed: Some(time(SystemTime::now())), ..known.item },
+        };
+        Some(self.publish_cluster_event(&item, FindingState::Closed, known.instance.as_ref()))
+    }
+
+    fn publish_cluster_event(
+        &mut self,
+        item: &ClusterFindingItem,
+        state: FindingState,
+        instance: Option<&InstanceId>,
+    ) -> i64 {
+        let seq = self.next_seq();
+        let event = self.identity.cluster_finding(seq, state, item.clone());
+        let (finding, group, text) = (&item.name, item.group.as_deref(), &item.text);
+        match state {
+            FindingState::Closed => {
+                tracing::info!(finding, group, "finding of the cluster is over")
+            }
+            _ => tracing::warn!(finding, group, text, "finding of the cluster"),
+        }
+        self.publish_recorded("finding", instance, super::events::to_json(&event));
+        seq
+    }
+
+    /// On the reporter: delivers an open finding to the targets that have not received it.
+    fn deliver_open(&mut self, cluster: &ClusterService, record: &FindingRecord) {
+        let own = cluster.read(|view| cluster.own_part(view, record));
+        let seq = self.publish_open(record, own.and_then(|own| own.instance));
+        let item = finding_item(record, FindingScope::Cluster);
+        let notification = self.cluster_notification(seq, FindingState::Open, item);
+        let findings = &self.cluster_findings;
+        let names = self.outlets.deliver_cluster_finding(&notification, |name| {
+            let is_told = record.told_open.iter().any(|told| told == name);
+            !is_told && !findings.is_queued(&record.id, name)
+        });
+        self.cluster_findings.queued(&record.id, seq, false, names);
+    }
+
+    /// On the reporter: delivers the end of a finding to the targets that know of it.
+    fn deliver_closed(&mut self, record: &FindingRecord) {
+        let seq = self.publish_closed(&record.id, Some(record));
+        let seq = seq.unwrap_or_else(|| self.next_seq());
+        let item = finding_item(record, FindingScope::Cluster);
+        let notification = self.cluster_notification(seq, FindingState::Closed, item);
+        let findings = &self.cluster_findings;
+        let names = self.outlets.deliver_cluster_finding(&notification, |name| {
+            let is_in = |list: &[String]| list.iter().any(|told| told == name);
+            let knows = is_in(&record.told_open) || findings.is_queued(&record.id, name);
+            knows && !is_in(&record.told_closed) && !findings.is_end_queued(&record.id, name)
+        });
+        self.cluster_findings.queued(&record.id, seq, true, names);
+    }
+
+    fn cluster_notification(
+        &self,
+        seq: i64,
+        state: FindingState,
+        item: ClusterFindingItem,
+    ) -> Arc<dyn Notification> {
+        let mut event = self.identity.cluster_finding(seq, state, item);
+        event.finding.silenced_until = self.silences.until(None, SystemTime::now()).map(time);
+        let (instance, read_at) = (None, clock::now());
+        Arc::new(FindingNotification { event, instance, read_at, is_recorded: false })
+    }
+
+    /// Records in etcd that a target has received a finding of the cluster.
+    pub(super) fn note_cluster_delivery(&mut self, report: &DeliveryReport) {
+        let is_delivered = report.conclusion == Some(Conclusion::Delivered);
+        let (Some(cluster), true) = (&self.cluster, is_delivered) else { return };
+        let Some(queued) = self.cluster_findings.delivered(report.seq, &report.target) else {
+            return;
+        };
+        let Ok(id) = queued.id.parse::<FindingId>() else { return };
+        let target = report.target.clone();
+        cluster.told(DeliveredFinding { id, target, is_closed: queued.is_closed });
+    }
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metrics of the cluster. Every node exports those of its own connection. Only the reporter exports the numbers of groups
+//! and findings, so that a sum over all nodes counts each of them once.
+
+use vipwatch_api::{ClusterConnectionState, ClusterStatus, GroupSummary};
+use vipwatch_cluster::etcd::EtcdErrorKind;
+use vipwatch_cluster::session::ClusterCounters;
+use vipwatch_linux::clock;
+
+use super::MetricKind::{Counter, Gauge};
+use super::facts::MetricFacts;
+use super::{EmitSample, MetricFamily, MetricValue, emit_one, node_family};
+use crate::view::ApiContext;
+
+/// The facts about the cluster at one moment.
+#[derive(Debug)]
+pub(super) struct ClusterFacts {
+    status: ClusterStatus,
+    counters: ClusterCounters,
+    is_registered: bool,
+    is_reporter: bool,
+}
+
+impl ClusterFacts {
+    /// `None` if no cluster is configured.
+    pub(super) fn read(context: &ApiContext) -> Option<Self> {
+        let cluster = context.cluster.as_ref()?;
+        Some(Self {
+            status: crate::view::cluster_status(context),
+            counters: cluster.counters().unwrap_or_default(),
+            is_registered: cluster.is_registered(),
+            is_reporter: cluster.is_reporter(),
+        })
+    }
+
+    /// The age of the view in seconds; 0 while it follows etcd.
+    fn stale_seconds(&self) -> f64 {
+        let now = clock::unix_millis(std::time::SystemTime::now());
+        let since = self.status.basis.stale_since.map(|since| since.as_millisecond());
+        let millis = since.map_or(0, |since| now.saturating_sub(since).max(0));
+        // A view that is old for centuries loses precision.
+        #[expect(clippy::cast_precision_loss, reason = "less than 2^52 ms")]
+        let seconds = millis as f64 / 1000.0;
+        seconds
+    }
+}
+
+/// A family whose samples are made from the facts about the cluster.
+macro_rules! cluster_family {
+    ($name:literal, $kind:ident, $help:literal, $samples:expr) => {
+        node_family($name, $kind, $help, |facts: &MetricFacts, emit: &mut EmitSample<'_>| {
+            let samples: fn(&ClusterFacts, &mut EmitSample<'_>) = $samples;
+            if let Some(cluster) = &facts.cluster {
+                samples(cluster, emit);
+            }
+        })
+    };
+}
+
+pub(super) const FAMILIES: &[MetricFamily] = &[
+    cluster_family!(
+        "vipwatch_cluster_connected",
+        Gauge,
+        "Whether the view of this node follows etcd",
+        |cluster, emit| {
+            let state = cluster.status.basis.connection;
+            emit_one(emit, u64::from(state == ClusterConnectionState::Connected));
+        }
+    ),
+    cluster_family!(
+        "vipwatch_cluster_stale_seconds",
+        Gauge,
+        "Time since the connection to etcd was lost, or 0",
+        |cluster, emit| emit(&[], MetricValue::Number(cluster.stale_seconds()))
+    ),
+    cluster_family!(
+        "vipwatch_cluster_registered",
+        Gauge,
+        "Whether etcd has this node as a running node",
+        |cluster, emit| emit_one(emit, u64::from(cluster.is_registered))
+    ),
+    cluster_family!(
+        "vipwatch_cluster_reporter",
+        Gauge,
+        "Whether this node reports the findings of the cluster",
+        |cluster, emit| emit_one(emit, u64::from(cluster.is_reporter))
+    ),
+    cluster_family!(
+        "vipwatch_cluster_nodes",
+        Gauge,
+        "Nodes of the cluster with this state, as this node sees them",
+        |cluster, emit| {
+            let nodes = cluster.status.nodes;
+            for (state, count) in
+                [("live", nodes.live), ("stopped", nodes.stopped), ("lost", nodes.lost)]
+            {
+                emit(&[("state", state)], MetricValue::Count(count));
+            }
+        }
+    ),
+    cluster_family!(
+        "vipwatch_cluster_groups",
+        Gauge,
+        "Groups of the cluster with this state; only the reporter has samples",
+        |cluster, emit| {
+            if cluster.is_reporter {
+                emit_groups(cluster.status.groups, emit);
+            }
+        }
+    ),
+    cluster_family!(
+        "vipwatch_cluster_findings",
+        Gauge,
+        "Open findings of the cluster; only the reporter has a sample",
+        |cluster, emit| {
+            if cluster.is_reporter {
+                emit_one(emit, cluster.status.findings);
+            }
+        }
+    ),
+    cluster_family!(
+        "vipwatch_cluster_connections_total",
+        Counter,
+        "Connections to etcd that were opened",
+        |cluster, emit| emit_one(emit, cluster.counters.connections)
+    ),
+    cluster_family!(
+        "vipwatch_cluster_writes_total",
+        Counter,
+        "Keys that this node has written to etcd or deleted",
+        |cluster, emit| emit_one(emit, cluster.counters.writes)
+    ),
+    cluster_family!(
+        "vipwatch_cluster_written_bytes_total",
+        Counter,
+        "Bytes of the values that this node has written to etcd",
+        |cluster, emit| emit_one(emit, cluster.counters.written_bytes)
+    ),
+    cluster_family!(
+        "vipwatch_cluster_heartbeats_total",
+        Counter,
+        "Heartbeats that etcd has accepted",
+        |cluster, emit| emit_one(emit, cluster.counters.heartbeats)
+    ),
+    cluster_family!(
+        "vipwatch_cluster_watch_events_total",
+        Counter,
+        "Changes of keys that etcd has sent to this node",
+        |cluster, emit| emit_one(emit, cluster.counters.watch_events)
+    ),
+    cluster_family!(
+        "vipwatch_cluster_lease_losses_total",
+        Counter,
+        "How often the lease of this node ended while it was running",
+        |cluster, emit| emit_one(emit, cluster.counters.lease_losses)
+    ),
+    cluster_family!(
+        "vipwatch_cluster_name_conflicts_total",
+        Counter,
+        "How often another process had the name of this node",
+        |cluster, emit| emit_one(emit, cluster.counters.name_conflicts)
+    ),
+    cluster_family!(
+        "vipwatch_cluster_errors_total",
+        Counter,
+        "Failed calls of etcd",
+        |cluster, emit| {
+            for (kind, count) in EtcdErrorKind::ALL.into_iter().zip(cluster.counters.errors) {
+                emit(&[("kind", kind.word())], MetricValue::Count(count));
+            }
+        }
+    ),
+];
+
+fn emit_groups(groups: GroupSummary, emit: &mut EmitSample<'_>) {
+    let counts = [
+        ("one-primary", groups.one_primary),
+        ("two-primaries", groups.two_primaries),
+        ("no-primary", groups.no_primary),
+        ("ambiguous", groups.ambiguous),
+        ("unknown", groups.unknown),
+    ];
+    for (state, count) in counts {
+        emit(&[("state", state)], MetricValue::Count(count));
+    }
+}

@@ -7,6 +7,7 @@
 
 mod balance;
 mod basis;
+mod etcd;
 mod findings;
 mod history;
 mod node_feed;

@@ -1,25 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The states of the cluster, one after the other: from the node.
+//! The states of the cluster, one after the other: from the node, or from etcd.
+
+use std::time::Duration;
 
 use vipwatch_api::ClusterState;
 use vipwatch_api::client::Client;
+use vipwatch_cluster::document;
+use vipwatch_cluster::reader::{EtcdReader, ReadProgress};
 
 use super::super::basis::check_configured;
 use super::super::node_feed::NodeFeed;
+use super::super::{etcd, source};
 use crate::args::{EtcdOptions, NodeOptions, OutputOptions};
 use crate::failure::{CommandError, note};
 use crate::reconnect::{RetryWaits, is_temporary};
 
+/// Maximum time of one wait for etcd.
+const ETCD_WAIT: Duration = Duration::from_mins(1);
+
 /// Follows the cluster.
-#[derive(Debug)]
 pub(super) enum ClusterFeed {
     /// The view of a node.
     Node(NodeFeed),
+    /// etcd.
+    Etcd(Box<EtcdReader>),
 }
 
 impl ClusterFeed {
     /// The feed that the options choose.
-    pub(super) fn open(options: &NodeOptions, _etcd: &EtcdOptions) -> Result<Self, CommandError> {
+    pub(super) fn open(options: &NodeOptions, etcd: &EtcdOptions) -> Result<Self, CommandError> {
+        if !etcd.etcd.is_empty() {
+            return Ok(Self::Etcd(Box::new(etcd::open(etcd)?)));
+        }
         let node = options.settings()?;
         Ok(Self::Node(NodeFeed::new(Client::new(&node.config.socket))))
     }
@@ -32,6 +44,7 @@ impl ClusterFeed {
                 check_configured(&state.basis)?;
                 Ok(state)
             }
+            Self::Etcd(reader) => Ok(state_of(reader)),
         }
     }
 
@@ -39,6 +52,10 @@ impl ClusterFeed {
     pub(super) fn next(&mut self, output: &OutputOptions) -> Result<ClusterState, CommandError> {
         match self {
             Self::Node(feed) => next_of_node(feed, output),
+            Self::Etcd(reader) => {
+                while reader.wait(ETCD_WAIT) == ReadProgress::Unchanged {}
+                Ok(state_of(reader))
+            }
         }
     }
 }
@@ -61,5 +78,16 @@ fn next_of_node(feed: &mut NodeFeed, output: &OutputOptions) -> Result<ClusterSt
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// The state that was read from etcd.
+fn state_of(reader: &EtcdReader) -> ClusterState {
+    let groups = source::from_etcd(reader, document::groups);
+    ClusterState {
+        basis: groups.basis,
+        groups: groups.items,
+        nodes: source::from_etcd(reader, document::nodes).items,
+        findings: source::from_etcd(reader, document::findings).items,
     }
 }

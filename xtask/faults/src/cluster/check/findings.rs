@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares the findings in etcd with the conditions under which they are right.
 
-use super::conditions::{ConditionTimeline, FindingSubject, Holds, HoldsSpan};
+use super::conditions::{self, ConditionTimeline, FindingSubject, Holds, HoldsSpan};
 use super::facts::ClusterFacts;
 use super::flapping;
 use super::published::Published;
@@ -35,33 +35,6 @@ fn times(name: &str, facts: &ClusterFacts) -> FindingTimes {
     FindingTimes { settle, deadline: settle + times.heartbeat + BUSY }
 }
 
-/// Judges all findings.
-pub fn judge(
-    published: &Published<'_>,
-    timelines: &[ConditionTimeline],
-    findings: &[ClusterFinding],
-    strictness: Strictness,
-    verdict: &mut RunVerdict,
-) {
-    let judge = FindingJudge { published, unavailable: unavailable(published), strictness };
-    for finding in findings {
-        if finding.name == flapping::NAME {
-            flapping::judge(published, finding, verdict);
-            continue;
-        }
-        let timeline = timelines.iter().find(|timeline| {
-            timeline.name == finding.name && Some(timeline.subject) == finding.subject
-        });
-        judge.finding(finding, timeline, verdict);
-    }
-    for timeline in timelines {
-        judge.timeline(timeline, findings, verdict);
-    }
-    for instance in 0..published.facts.instances.len() {
-        flapping::judge_missing(published, instance, findings, &judge.unavailable, verdict);
-    }
-}
-
 /// The periods in which no node may be able to report: etcd does not answer, or the reporter was lost.
 fn unavailable(published: &Published<'_>) -> Vec<(Micros, Micros)> {
     let facts = published.facts;
@@ -83,8 +56,14 @@ fn unavailable(published: &Published<'_>) -> Vec<(Micros, Micros)> {
     periods
 }
 
-struct FindingJudge<'a> {
+/// Judges findings.
+pub struct FindingJudge<'a> {
     published: &'a Published<'a>,
+    /// The conditions of findings that are required.
+    required: Vec<ConditionTimeline>,
+    /// The conditions of findings that may be there.
+    possible: Vec<ConditionTimeline>,
+    /// When no node may be able to report.
     unavailable: Vec<(Micros, Micros)>,
     strictness: Strictness,
 }
@@ -98,7 +77,42 @@ fn subject_text(facts: &ClusterFacts, subject: Option<FindingSubject>) -> String
     }
 }
 
-impl FindingJudge<'_> {
+impl<'a> FindingJudge<'a> {
+    /// `exact` decides which findings are required, `published` which are possible.
+    pub fn new(
+        exact: &'a Published<'a>,
+        published: &Published<'_>,
+        strictness: Strictness,
+    ) -> Self {
+        Self {
+            published: exact,
+            required: conditions::timelines(exact),
+            possible: conditions::timelines(published),
+            unavailable: unavailable(exact),
+            strictness,
+        }
+    }
+
+    /// Judges all findings.
+    pub fn all(&self, findings: &[ClusterFinding], verdict: &mut RunVerdict) {
+        for finding in findings {
+            if finding.name == flapping::NAME {
+                flapping::judge(self.published, finding, verdict);
+                continue;
+            }
+            let timeline = self.possible.iter().find(|timeline| {
+                timeline.name == finding.name && Some(timeline.subject) == finding.subject
+            });
+            self.finding(finding, timeline, verdict);
+        }
+        for timeline in &self.required {
+            self.timeline(timeline, findings, verdict);
+        }
+        for instance in 0..self.facts().instances.len() {
+            flapping::judge_missing(self.published, instance, findings, &self.unavailable, verdict);
+        }
+    }
+
     fn facts(&self) -> &ClusterFacts {
         self.published.facts
     }
@@ -134,8 +148,8 @@ impl FindingJudge<'_> {
         let Some(timeline) = timeline else { return };
         if self.strictness == Strictness::Deadlines {
             self.end(finding, timeline, &place, verdict);
+            self.early_end(finding, timeline, &place, verdict);
         }
-        self.early_end(finding, timeline, &place, verdict);
     }
 
     /// A finding is not open for long without its condition.

@@ -4,7 +4,6 @@
 use super::*;
 use crate::check::roles::Span;
 use crate::check::run_record::InstanceFacts;
-use crate::cluster::check::conditions;
 use crate::cluster::check::facts::{HostFacts, LabTimes, NodeBreak, UnstablePeriod};
 use crate::cluster::check::published::PublishTimes;
 
@@ -89,10 +88,9 @@ fn failures(
             reporter: "node2".to_owned(),
         })
         .collect();
-    let published = Published { facts, times: PublishTimes::of(Strictness::Deadlines) };
-    let timelines = conditions::timelines(&published);
+    let published = Published { facts, times: PublishTimes::EXACT };
     let mut verdict = RunVerdict::default();
-    judge(&published, &timelines, &findings, Strictness::Deadlines, &mut verdict);
+    FindingJudge::new(&published, &published, Strictness::Deadlines).all(&findings, &mut verdict);
     verdict.failures.iter().map(|failure| failure.kind).collect()
 }
 

@@ -259,7 +259,7 @@ fn simulated(journal: &[JournalEntry], end: Micros) -> Vec<SimulatedLife> {
         let ended = done(journal, entry, end);
         match how(entry) {
             "silent" => {
-                lives.iter_mut().last().into_iter().for_each(|life| life.silent = Some(entry.at))
+                lives.iter_mut().last().into_iter().for_each(|life| life.silent = Some(entry.at));
             }
             "stop" => lives.iter_mut().last().into_iter().for_each(|life| {
                 life.stop = entry.at;

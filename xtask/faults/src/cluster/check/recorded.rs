@@ -170,7 +170,7 @@ fn findings(changes: &EtcdChanges, facts: &ClusterFacts) -> Vec<ClusterFinding> 
         match (&change.value, open) {
             (None, Some(open)) => open.close = Some(change.at),
             (Some(value), None) if change.is_new => {
-                findings.push(finding(id, value, change.at, facts))
+                findings.push(finding(id, value, change.at, facts));
             }
             _ => {}
         }

@@ -251,3 +251,67 @@ fn without_quorum(facts: &ClusterFacts, answers: &RecordedAnswers) -> Vec<String
     }
     problems
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::check::facts::NodeBreak;
+    use crate::cluster::check::findings::tests::facts;
+    use crate::cluster::check::published::PublishTimes;
+    use serde_json::json;
+
+    /// The document `groups` of node 0 at a second, with the roles of the three nodes.
+    fn groups(second: i64, connection: &str, roles: [&str; 3]) -> RecordedDocument {
+        let members: Vec<Value> = (0..3)
+            .map(|node| json!({ "node": format!("node{node}"), "node_state": "live", "role": roles[node] }))
+            .collect();
+        let items = json!([{ "id": "vrrp:ipv4:51:10.9.0.101", "members": members }]);
+        RecordedDocument {
+            asked: second * SECOND,
+            until: second * SECOND + 1000,
+            name: "groups".to_owned(),
+            document: json!({ "connection": connection, "items": items }),
+        }
+    }
+
+    /// The kind of the problem of a document; empty if there is none.
+    fn problem(facts: &ClusterFacts, document: &RecordedDocument) -> &'static str {
+        let published = Published { facts, times: PublishTimes::EXACT };
+        let changes = published.changes();
+        let strictness = Strictness::Deadlines;
+        let judge = ViewJudge { published: &published, changes: &changes, host: 0, strictness };
+        judge.document(document).map_or("", |problem| problem.kind)
+    }
+
+    #[test]
+    fn the_roles_of_the_kernels_are_the_truth() {
+        let right = groups(50, "connected", ["primary", "backup", "backup"]);
+        assert_eq!(problem(&facts(), &right), "");
+        let wrong = groups(50, "connected", ["primary", "primary", "backup"]);
+        assert_eq!(problem(&facts(), &wrong), "view-wrong");
+        let stale = groups(50, "stale", ["primary", "backup", "backup"]);
+        assert_eq!(problem(&facts(), &stale), "view-stale");
+    }
+
+    #[test]
+    fn a_node_without_etcd_must_say_so() {
+        let mut facts = facts();
+        let (from, heal) = (30 * SECOND, 60 * SECOND);
+        facts.hosts[0].breaks = vec![NodeBreak {
+            from,
+            done: from,
+            heal,
+            to: heal,
+            is_orderly: false,
+            is_network: true,
+        }];
+        let roles = ["primary", "backup", "backup"];
+        assert_eq!(problem(&facts, &groups(50, "connected", roles)), "view-not-stale");
+        assert_eq!(problem(&facts, &groups(50, "stale", roles)), "");
+        assert_eq!(
+            problem(&facts, &groups(32, "connected", roles)),
+            "",
+            "the node may not know it yet"
+        );
+    }
+}

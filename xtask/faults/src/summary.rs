@@ -12,7 +12,7 @@ use crate::check::verdict::{JudgedCount, RunVerdict, share};
 #[derive(Default)]
 pub struct Summary {
     pub verdicts: Vec<RunVerdict>,
-    /// The runs are about the cluster, whose checker does not judge causes.
+    /// The runs are about the cluster. Its checker does not judge causes.
     pub is_cluster: bool,
 }
 

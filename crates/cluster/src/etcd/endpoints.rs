@@ -27,6 +27,12 @@ impl EndpointOrder {
         Self { next, backoff, jitter: Jitter::new(seed) }
     }
 
+    /// The same with shorter waits, if `max` is less than the usual maximum.
+    pub(crate) fn with_max_wait(mut self, max: Duration) -> Self {
+        self.backoff.set_max_wait(max.clamp(FIRST_WAIT, MAX_WAIT));
+        self
+    }
+
     /// Connects to the first endpoint that answers a read of `key`, which a majority of the members must confirm. Each
     /// endpoint is tried once; the error is that of the last one.
     pub(crate) async fn connect(

@@ -70,11 +70,13 @@ pub(super) struct SessionLink<'a> {
 
 impl Worker {
     pub(super) fn new(
-        settings: SessionSettings,
+        mut settings: SessionSettings,
         source: Arc<dyn RecordSource>,
         observer: Arc<dyn ClusterObserver>,
         shared: Arc<SessionShared>,
     ) -> Self {
+        // A member of etcd that does not answer must not cost the lease: another one is tried before.
+        settings.etcd.timeout = settings.etcd.timeout.min(settings.lease / 5);
         // The keys of a hash map are random.
         let seed = RandomState::new().hash_one(&settings.epoch);
         let identity = NodeIdentityKeys::new(&settings, format!("{seed:016x}"));
@@ -85,7 +87,7 @@ impl Worker {
             observer,
             shared,
             identity,
-            order: EndpointOrder::new(seed),
+            order: EndpointOrder::new(seed).with_max_wait(settings.lease * 2 / 3),
             follower: RangeFollower::new(keys.clone()),
             published: PublishedRoles::new(keys, node, epoch),
             registration: None,

@@ -5,8 +5,9 @@
 //!   start, link, namespace, configuration ──▶ the trigger is the cause
 //!   addresses lost:    another process removed them ▸ keepalived ended ▸ it was frozen ▸ it was reloaded ▸
 //!                      a stronger advert before the loss ▸ own priority 0 ▸ (deadline) fault or not known
-//!   addresses gained:  another process added them ▸ keepalived was reloaded ▸ it has just started ▸
-//!                      priority 0 of the peer ▸ the peer is silent ▸ the peer is weaker ▸ (deadline) not known
+//!   addresses gained:  another process added them ▸ keepalived was reloaded, without priority 0 of the peer ▸
+//!                      it has just started ▸ priority 0 of the peer ▸ the peer is silent, and was no backup ▸
+//!                      the peer is weaker ▸ (deadline) not known
 //! ```
 
 mod gained;

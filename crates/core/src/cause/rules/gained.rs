@@ -13,7 +13,33 @@ const DEFAULT_PRIORITY: u8 = 100;
 
 impl CauseQuestion<'_> {
     pub(super) fn gained(&self) -> Option<Cause> {
-        self.by_reload().or_else(|| self.by_start()).or_else(|| self.by_adverts_of_peer())
+        if let Some(reload) = self.by_reload() {
+            // The adverts show whether the peer handed over, which is the stronger fact.
+            let is_waiting = matches!(self.adverts, AdvertSight::NotRead) && !self.is_final;
+            let hand_over = self.by_hand_over().filter(|_| self.is_first_step_after_hand_over());
+            return (!is_waiting).then(|| hand_over.unwrap_or(reload));
+        }
+        self.by_start().or_else(|| self.by_adverts_of_peer())
+    }
+
+    /// The other node has just sent the priority 0.
+    fn by_hand_over(&self) -> Option<Cause> {
+        let peer = self.newest_foreign()?;
+        let is_recent = self.is_recent(peer.at, self.down_interval + FIRST_LOAD_SPAN);
+        let is_leaving = peer.priority == 0 && is_recent;
+        is_leaving.then(|| self.with_peer(CauseKind::PeerHandedOver, Some(peer)))
+    }
+
+    /// Whether this is the first takeover after the newest advert of a peer, or the next step of it.
+    fn is_first_step_after_hand_over(&self) -> bool {
+        let is_next_step = self.from == Some(RoleKind::Partial)
+            && self.at.since(self.from_since) < FIRST_LOAD_SPAN;
+        is_next_step || self.newest_foreign().is_some_and(|peer| !self.is_older_than_role(peer))
+    }
+
+    /// Whether the newest advert of a peer is older than the role before the transition.
+    fn is_older_than_role(&self, peer: &SourceRecord) -> bool {
+        peer.at + CLOCK_SLACK < self.from_since
     }
 
     fn by_start(&self) -> Option<Cause> {
@@ -72,8 +98,8 @@ impl CauseQuestion<'_> {
                 Cause::unknown(UnknownReason::CaptureIncomplete)
             });
         };
-        if peer.priority == 0 && silent(peer) <= self.down_interval + FIRST_LOAD_SPAN {
-            return Some(self.with_peer(CauseKind::PeerHandedOver, Some(peer)));
+        if let Some(hand_over) = self.by_hand_over() {
+            return Some(hand_over);
         }
         if silent(peer) > (self.down_interval + START_MARGIN) * 2 {
             return Some(inferred(CauseKind::FaultEnded));
@@ -83,10 +109,17 @@ impl CauseQuestion<'_> {
             if witness.overrun().is_some_and(|overrun| overrun.to > peer.at) {
                 return Some(Cause::unknown(UnknownReason::CaptureIncomplete));
             }
-            return Some(self.with_peer(CauseKind::PeerSilent, Some(peer)));
+            // A peer that takes the addresses away from this node sends an advert at that moment. One that did not was a
+            // backup, and a backup is silent.
+            let was_backup = peer.at + peer.interval < self.from_since;
+            return Some(if self.from == Some(RoleKind::Backup) && was_backup {
+                inferred(CauseKind::FaultEnded)
+            } else {
+                self.with_peer(CauseKind::PeerSilent, Some(peer))
+            });
         }
         // The peer has not advertised since this node gave up its addresses: no other node had taken them.
-        if self.from == Some(RoleKind::Backup) && peer.at + CLOCK_SLACK < self.from_since {
+        if self.from == Some(RoleKind::Backup) && self.is_older_than_role(peer) {
             return Some(inferred(CauseKind::FaultEnded));
         }
         // A peer that was preempted stops. One that goes on was not: another process has added the address.

@@ -114,11 +114,27 @@ impl Situation<'_> {
                 vec!["preempted-peer"]
             };
         }
+        if self.was_backup(newest) {
+            return vec!["fault-ended"];
+        }
         if age > 2 * self.record.down_interval(1) {
             // The node itself could not be primary until now: no other node was there to be silent.
             return vec!["fault-ended", "peer-silent"];
         }
         vec!["peer-silent"]
+    }
+
+    /// Whether the sender of the newest advert was a backup when this node gave up its addresses: it is rightly silent.
+    fn was_backup(&self, newest: &WireAdvert) -> bool {
+        let rows = self.record.nodes[self.node].answers.rows.iter();
+        let before = rows
+            .filter(|row| row.instance == self.row.instance && row.seq < self.row.seq)
+            .max_by_key(|row| row.seq);
+        before.is_some_and(|before| {
+            before.from == "primary"
+                && before.to == "backup"
+                && before.at > newest.at + self.record.interval + CLOCK_MARGIN
+        })
     }
 
     /// Whether no node had advertised for three intervals before this advert.

@@ -324,6 +324,17 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_was_a_backup_when_this_node_gave_up_its_addresses_is_not_silent() {
+        let mut record = record();
+        record.adverts = vec![delivered(94 * SECOND, 0, 1, 50)];
+        let loss = HistoryRow { seq: 1, at: 99 * SECOND, ..row("primary", "backup") };
+        record.nodes[1].answers.rows = vec![loss];
+        assert_eq!(expected(&record, "backup", "primary"), "fault-ended");
+        record.nodes[1].answers.rows[0].at = 94 * SECOND;
+        assert_eq!(expected(&record, "backup", "primary"), "peer-silent");
+    }
+
+    #[test]
     fn acts_of_the_injector_decide_before_adverts() {
         let entry = |at: i64, act: &str, fault: &str| JournalEntry {
             at: at * SECOND,

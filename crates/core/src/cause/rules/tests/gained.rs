@@ -132,7 +132,41 @@ fn a_reload_explains_the_first_change_of_the_role_only() {
     let processes = ProcessSight::Read(events);
     let gained = |from_since| Facts { processes, from_since, ..Facts::gained(silent.clone()) };
     assert_eq!(gained(AT - 60_000).kind(), Some(CauseKind::ConfigurationChanged));
-    assert_eq!(gained(AT - 500).kind(), Some(CauseKind::PeerSilent));
+    assert_eq!(gained(AT - 500).kind(), Some(CauseKind::FaultEnded));
+}
+
+#[test]
+fn a_hand_over_of_the_peer_explains_more_than_a_reload_before() {
+    let mut leaving = witness();
+    advertise(&mut leaving, AdvertOrigin::Foreign, 150, AT - 20_600, AT - 1_600);
+    advertise(&mut leaving, AdvertOrigin::Foreign, 0, AT - 600, AT - 600);
+    let events = KeepalivedEvents { reloaded: Some(at(AT - 3_700)), ..running() };
+    let processes = ProcessSight::Read(events);
+    let facts = Facts { processes, ..Facts::gained(leaving.clone()) };
+    assert_eq!(facts.text(), "192.0.2.2 handed over (priority 0)");
+    assert_eq!(facts.answer_with(AdvertSight::NotRead), None, "the adverts may show a hand-over");
+    let without = facts.answer_with(AdvertSight::NotCaptured).unwrap();
+    assert_eq!(without.kind, CauseKind::ConfigurationChanged);
+    // The node has taken over since then, and its reload changes its addresses.
+    let events = KeepalivedEvents { reloaded: Some(at(AT - 100)), ..running() };
+    let processes = ProcessSight::Read(events);
+    let again = Facts { processes, from_since: AT - 200, ..Facts::gained(leaving) };
+    assert_eq!(again.kind(), Some(CauseKind::ConfigurationChanged));
+}
+
+#[test]
+fn a_peer_that_was_a_backup_is_not_silent() {
+    let mut preempted = witness();
+    advertise(&mut preempted, AdvertOrigin::Foreign, 50, AT - 19_900, AT - 9_900);
+    // The address was removed by hand, and keepalived took it back.
+    let back = Facts { from_since: AT - 400, ..Facts::gained(preempted) };
+    assert_eq!(back.kind(), Some(CauseKind::FaultEnded));
+    let mut stronger = witness();
+    advertise(&mut stronger, AdvertOrigin::Foreign, 150, AT - 3_620, AT - 3_620);
+    // The peer preempted this node with its first advert, and then ended.
+    let from_since = AT - 3_600;
+    let silent = Facts { from_since, ..Facts::gained(stronger) };
+    assert_eq!(silent.kind(), Some(CauseKind::PeerSilent));
 }
 
 #[test]

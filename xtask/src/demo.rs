@@ -3,6 +3,7 @@
 //! Every few seconds a keepalived is stopped or a cable is cut. The screen shows the output of `vipwatch watch` of
 //! all nodes.
 
+mod cluster;
 mod failures;
 mod options;
 mod relay;
@@ -19,6 +20,7 @@ use vipwatch_linux::signal::Signals;
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns};
 
+use self::cluster::ClusterDemo;
 use self::failures::Demo;
 use self::options::DemoOptions;
 use self::relay::{HostPorts, NODE_ADDRESS};
@@ -28,8 +30,11 @@ use crate::{TaskError, TaskResult, build, provision, sandbox};
 pub const HELP: &str = "\
 Run three nodes with real keepalived in temporary namespaces, and let something fail every six seconds.
 
-Usage: cargo xtask demo [--seconds N] [--keep]
+Usage: cargo xtask demo [cluster] [--seconds N] [--keep]
 
+  cluster      Run a real etcd with three members too, and inject four faults, one after the other: a split network of
+               keepalived, keepalived stopped on all nodes, a killed node, a killed leader of etcd. The lines are the output
+               of `vipwatch cluster watch`; a round takes about 80 seconds
   --seconds N  Stop after N seconds; the default is Ctrl-C on a terminal and 25 seconds elsewhere
   --keep       After N seconds (the default is 25), repair everything and cause no more failures, but keep the nodes
                running until Enter or Ctrl-C
@@ -66,7 +71,9 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     provision::programs(&[provision::BASIC, provision::KEEPALIVED])?;
     sandbox::check_namespaces()?;
     // The process in the sandbox uses the options; errors are reported before anything is built.
-    DemoOptions::parse(args)?;
+    if DemoOptions::parse(args)?.is_cluster {
+        provision::programs(&[provision::ETCD])?;
+    }
     let program = build::vipwatch("demo")?.display().to_string();
     let ports = HostPorts::open(u16::try_from(NAMES.len())?)?;
     let directory = ports.directory.display().to_string();
@@ -84,7 +91,8 @@ pub struct DemoNode {
     fixture: NodeFixture,
     keepalived: Option<Keepalived>,
     config: String,
-    _process: NodeProcess,
+    /// `None` while the node is killed.
+    process: Option<NodeProcess>,
     /// The address of its dashboard on this machine.
     pub dashboard: String,
     watcher: Child,
@@ -106,6 +114,8 @@ struct DemoSetup<'a> {
     address: &'a str,
     /// The configuration files of the other nodes' keepaliveds.
     others: Vec<String>,
+    /// The switch for etcd; `None` without a cluster.
+    etcd_switch: Option<&'a BridgeSwitch>,
 }
 
 /// The number of a node and a line of its `vipwatch watch`.
@@ -124,6 +134,8 @@ pub fn run(args: &[&str]) -> TaskResult {
     let (sender, lines) = sync_channel(256);
     let lab = Lab::new();
     let switch = BridgeSwitch::new(&lab);
+    let etcd_lab = Lab::new();
+    let etcd_switch = options.is_cluster.then(|| BridgeSwitch::new(&etcd_lab));
     let labs: Vec<Lab> = NAMES.iter().map(|_| Lab::new()).collect();
     let files: Vec<String> =
         labs.iter().map(|lab| lab.path().join("keepalived.conf").display().to_string()).collect();
@@ -132,12 +144,21 @@ pub fn run(args: &[&str]) -> TaskResult {
         let mut others = files.clone();
         others.remove(number);
         let (directory, address) = (Path::new(directory), addresses[number]);
-        let setup = DemoSetup { number, lab, directory, address, others };
+        let etcd_switch = etcd_switch.as_ref();
+        let setup = DemoSetup { number, lab, directory, address, others, etcd_switch };
         DemoNode::start(setup, Path::new(program), &switch, &sender)
     });
     let mut nodes: Vec<DemoNode> = nodes.collect::<Result<_, TaskError>>()?;
-    let mut screen = Screen::new(is_terminal, links(&nodes, Path::new(program)));
     let limit = options.limit(is_terminal);
+    if options.is_cluster {
+        drop(lines);
+        links(&nodes, Path::new(program)).iter().for_each(|link| println!("{link}"));
+        let mut demo = ClusterDemo::start(&mut nodes, &switch, signals, &etcd_lab)?;
+        demo.run(limit)?;
+        demo.summary();
+        return Ok(());
+    }
+    let mut screen = Screen::new(is_terminal, links(&nodes, Path::new(program)));
     let mut demo = Demo { nodes: &mut nodes, switch: &switch, screen: &mut screen, lines, signals };
     let is_stopped = demo.cause_failures(limit);
     if options.keep && !is_stopped {
@@ -155,17 +176,21 @@ impl DemoNode {
         switch: &BridgeSwitch,
         lines: &SyncSender<Line>,
     ) -> Result<Self, TaskError> {
-        let DemoSetup { number, lab, directory, address, others } = setup;
+        let DemoSetup { number, lab, directory, address, others, etcd_switch } = setup;
         let name = NAMES[number];
         let netns = Arc::new(lab.netns(name));
         let port = format!("port-{number}");
         switch.plug(&netns, "eth0", &port);
         netns.ip(&format!("address add 192.0.2.{}/24 dev eth0", number + 1));
+        if let Some(switch) = etcd_switch {
+            cluster::connect(switch, &netns, number);
+        }
         let config = config(number);
         let fixture = NodeFixture::new(program, lab.path()).with_processes().on(&netns);
         let states = lab.path().join("states");
+        let cluster = etcd_switch.map_or_else(String::new, |_| cluster::settings(number));
         fixture.configure(&format!(
-            "[web]\nlisten = \"{NODE_ADDRESS}\"\n[find]\nexclude = {others:?}\n[witness]\nenabled = true\n[[notify]]\nstate_file = \"{}/{{id}}\"\n\
+            "{cluster}[web]\nlisten = \"{NODE_ADDRESS}\"\n[find]\nexclude = {others:?}\n[witness]\nenabled = true\n[[notify]]\nstate_file = \"{}/{{id}}\"\n\
              announce = {{ count = 1 }}\n",
             states.display()
         ));
@@ -198,7 +223,7 @@ impl DemoNode {
             fixture,
             keepalived,
             config,
-            _process: process,
+            process: Some(process),
             dashboard: format!("http://{address}/"),
             watcher,
             roles,

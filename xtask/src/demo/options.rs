@@ -14,6 +14,8 @@ pub struct DemoOptions {
     /// `None` if the option is not given.
     seconds: Option<u64>,
     pub keep: bool,
+    /// The demo of the cluster.
+    pub is_cluster: bool,
 }
 
 impl DemoOptions {
@@ -23,6 +25,7 @@ impl DemoOptions {
         while let Some(arg) = args.next() {
             match *arg {
                 "--keep" => options.keep = true,
+                "cluster" => options.is_cluster = true,
                 "--seconds" => {
                     let value = args.next().and_then(|value| value.parse().ok());
                     let value =
@@ -41,7 +44,9 @@ impl DemoOptions {
 
     /// How long failures are caused; `None` for no limit.
     pub fn limit(&self, is_terminal: bool) -> Option<Duration> {
-        let default = (self.keep || !is_terminal).then_some(DEFAULT_SECONDS);
+        // The demo of the cluster ends after one round.
+        let has_limit = (self.keep || !is_terminal) && !self.is_cluster;
+        let default = has_limit.then_some(DEFAULT_SECONDS);
         // Without a terminal, Ctrl-C cannot end the demo.
         self.seconds.or(default).map(Duration::from_secs)
     }

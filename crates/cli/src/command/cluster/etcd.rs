@@ -176,10 +176,7 @@ fn hint(error: &EtcdError, domain: &ClusterName) -> Option<String> {
 }
 
 /// The error for a domain without nodes and roles.
-fn empty_domain(
-    domain: &ClusterName,
-    found: Result<Vec<ClusterName>, ReadError>,
-) -> CommandError {
+fn empty_domain(domain: &ClusterName, found: Result<Vec<ClusterName>, ReadError>) -> CommandError {
     let failure = CommandError::new(
         ExitStatus::Missing,
         format!("no node has published in the domain {domain} of this etcd"),
@@ -216,7 +213,8 @@ mod tests {
     #[test]
     fn the_default_domain_and_the_scheme_can_be_left_out() {
         let (settings, domain) =
-            settings(&EtcdOptions { etcd: vec!["localhost:2379/".to_owned()], ..options() }).unwrap();
+            settings(&EtcdOptions { etcd: vec!["localhost:2379/".to_owned()], ..options() })
+                .unwrap();
         assert_eq!(settings.endpoints, ["http://localhost:2379"]);
         assert_eq!(domain.as_str(), "default");
     }
@@ -230,7 +228,10 @@ mod tests {
             EtcdOptions { etcd_user: Some("x".to_owned()), ..options() },
             EtcdOptions { etcd_password_file: file(), ..options() },
             EtcdOptions { domain: Some("a/b".to_owned()), ..options() },
-            EtcdOptions { etcd: vec!["http://a:1".to_owned(), "https://b:1".to_owned()], ..options() },
+            EtcdOptions {
+                etcd: vec!["http://a:1".to_owned(), "https://b:1".to_owned()],
+                ..options()
+            },
         ];
         insta::assert_snapshot!(cases.iter().map(message).collect::<Vec<_>>().join("\n"), @r#"
         exit 2: --etcd-cert needs --etcd-key

@@ -26,10 +26,7 @@ pub(super) enum ClusterReader<'a> {
 
 impl<'a> ClusterReader<'a> {
     /// The reader that the options choose.
-    pub(super) fn open(
-        options: &'a NodeOptions,
-        etcd: &EtcdOptions,
-    ) -> Result<Self, CommandError> {
+    pub(super) fn open(options: &'a NodeOptions, etcd: &EtcdOptions) -> Result<Self, CommandError> {
         if etcd.etcd.is_empty() {
             return Ok(Self::Node(options));
         }

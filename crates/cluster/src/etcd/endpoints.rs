@@ -45,12 +45,12 @@ impl EndpointOrder {
             let endpoint = &settings.endpoints[self.next % settings.endpoints.len()];
             self.next = self.next.wrapping_add(1);
             // The state of a TLS handshake is large.
-            let opened = Box::pin(Connection::open(settings, endpoint)).await;
-            let result = match opened {
-                Ok(connection) => connection.revision(key).await.map(|_| connection),
-                Err(error) => Err(error),
-            };
-            match result {
+            let attempt = Box::pin(async {
+                let connection = Connection::open(settings, endpoint).await?;
+                connection.revision(key).await?;
+                Ok::<_, EtcdError>(connection)
+            });
+            match attempt.await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => {
                     let cause = vipwatch_core::ErrorChain(&error).to_string();

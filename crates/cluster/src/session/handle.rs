@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use tokio::sync::Notify;
 use vipwatch_api::{ClusterBasis, ClusterConnectionState, ClusterScope, ClusterSource, Timestamp};
 use vipwatch_core::InstanceId;
+use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 use super::counters::SessionCounters;
 use super::worker::Worker;
@@ -19,10 +20,6 @@ use super::{
 use crate::follow::SharedView;
 use crate::key::{ClusterName, KeySpace};
 use crate::view::ClusterView;
-
-/// The stack of the session's thread in bytes. The kernel provides only the pages that are used; a build without
-/// optimisation uses more than 512 KiB.
-const STACK_BYTES: usize = 2 * 1024 * 1024;
 
 /// The session of a node with etcd. Dropping it ends the session without a word to etcd, as a crash does; [`Self::stop`]
 /// says that the node was stopped.
@@ -113,8 +110,14 @@ impl ClusterHandle {
             .max_blocking_threads(1)
             .build()?;
         let worker = Worker::new(settings, source, observer, shared.clone());
-        let thread = std::thread::Builder::new().name("cluster".to_owned()).stack_size(STACK_BYTES);
-        let thread = thread.spawn(move || runtime.block_on(Box::pin(worker.run())))?;
+        let thread = spawn_worker("cluster", move |heartbeat| {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = Box::pin(worker.run()) => {}
+                    () = beat(heartbeat) => {}
+                }
+            });
+        })?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -207,6 +210,14 @@ impl ClusterHandle {
         if let Some(Err(panic)) = thread.map(JoinHandle::join) {
             std::panic::resume_unwind(panic);
         }
+    }
+}
+
+/// Reports the progress of the thread to the watchdog, for ever.
+async fn beat(heartbeat: &Heartbeat) {
+    loop {
+        heartbeat.beat();
+        tokio::time::sleep(beat_every()).await;
     }
 }
 

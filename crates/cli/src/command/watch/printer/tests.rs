@@ -2,7 +2,7 @@
 //! Tests of the lines that `vipwatch watch` prints.
 
 use clap::Parser;
-use vipwatch_api::{DroppedEvent, LatencyMap, Schema};
+use vipwatch_api::{DroppedEvent, FindingScope, LatencyMap, Schema};
 
 use super::*;
 use crate::args::{CliArgs, Command};

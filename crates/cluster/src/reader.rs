@@ -12,8 +12,8 @@ use vipwatch_core::ErrorChain;
 
 use crate::etcd::{Connection, EndpointOrder, EtcdError, EtcdSettings, prefix_end};
 use crate::follow::{Followed, RangeFollower, SharedView, write};
-use crate::key::{ClusterName, KeySpace};
-use crate::view::ClusterView;
+use crate::key::{ClusterKey, ClusterName, KeySpace};
+use crate::view::{ClusterView, StoredValue, ViewChange};
 
 /// The reason why the cluster cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -194,7 +194,7 @@ impl EtcdReader {
                         let mut view = write(view);
                         let mut is_changed = false;
                         for change in changes {
-                            is_changed |= view.apply(change);
+                            is_changed |= apply_visible(&mut view, change);
                         }
                         if is_changed {
                             return Ok(ReadProgress::Changed);
@@ -204,6 +204,20 @@ impl EtcdReader {
             }
         })
     }
+}
+
+/// Applies a change. True if the view shows more than another heartbeat after it.
+fn apply_visible(view: &mut ClusterView, change: ViewChange) -> bool {
+    let (ViewChange::Put(StoredValue { key, .. }) | ViewChange::Deleted { key, .. }) = &change;
+    let node = match view.keys().parse(key) {
+        Some(ClusterKey::Node(node)) => Some(node),
+        _ => None,
+    };
+    let state =
+        |view: &ClusterView| node.as_ref().and_then(|node| view.node(node)).map(|node| node.state);
+    let before = state(view);
+    let is_changed = view.apply(change);
+    is_changed && (node.is_none() || state(view) != before)
 }
 
 /// The minimum time between two checks of a connection without changes.

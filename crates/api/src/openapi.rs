@@ -11,10 +11,10 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ObjectBuilder, OpenApi, RefOr, Schema};
 
 use crate::{
-    ClusterFindingList, ClusterGroupList, ClusterHistory, ClusterNodeList, ClusterStatus,
-    ConfigDocument, FindingList, GroupState, HealthDocument, HistoryDocument, InstanceDetail,
-    InstanceList, InstanceRole, NodeStatus, ProblemDocument, ReloadDocument, ReportList,
-    SilenceItem, SilenceList, SilenceRequest, TargetList, VersionDocument,
+    ClusterChangeCount, ClusterFindingList, ClusterGroupList, ClusterHistory, ClusterNodeList,
+    ClusterStatus, ConfigDocument, FindingList, GroupState, HealthDocument, HistoryDocument,
+    InstanceDetail, InstanceList, InstanceRole, NodeStatus, ProblemDocument, ReloadDocument,
+    ReportList, SilenceItem, SilenceList, SilenceRequest, TargetList, VersionDocument,
 };
 
 /// The document.
@@ -49,6 +49,7 @@ pub(crate) fn words(description: &str, values: &[&str]) -> RefOr<Schema> {
         findings,
         events,
         cluster,
+        cluster_changes,
         cluster_groups,
         cluster_nodes,
         cluster_findings,
@@ -193,6 +194,14 @@ describe! {
     /// The cluster in numbers, and what the node cannot know about it.
     #[utoipa::path(get, path = "/v1/cluster", responses(CommonErrors, (status = 200, body = ClusterStatus)))]
     fn cluster
+}
+
+describe! {
+    /// Waits up to 30 s until the number of changes of the cluster view differs from `after`.
+    #[utoipa::path(get, path = "/v1/cluster/changes",
+        params(("after" = Option<u64>, Query, description = "the number of the last answer; 0 or none: answer at once")),
+        responses(CommonErrors, (status = 200, body = ClusterChangeCount)))]
+    fn cluster_changes
 }
 
 describe! {

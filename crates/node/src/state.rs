@@ -5,6 +5,7 @@
 //! changes while the reader holds it. A writer replaces the changed parts: it copies only the parts that a
 //! reader still holds, and waits for no reader.
 
+mod change_counter;
 mod changes;
 mod counters;
 mod events;
@@ -22,6 +23,7 @@ use vipwatch_core::role::AddressState;
 use vipwatch_core::{Cause, InstanceId, Role, Trigger};
 use vipwatch_history::{Latencies, QueueLength, Stage};
 
+pub use self::change_counter::ChangeCounter;
 use self::changes::InstanceChanges;
 pub use self::counters::Counters;
 pub use self::events::{EventBatch, EventRing, EventSubscription, PublishedEvent};
@@ -214,6 +216,8 @@ pub struct StateStore {
     findings_version: AtomicU64,
     /// The events for clients.
     pub events: Arc<EventRing>,
+    /// The changes of the cluster view, without heartbeats.
+    pub cluster_changes: ChangeCounter,
     /// The captured adverts; empty without a node.
     pub witness: WitnessTable,
     /// The other holders of addresses that the announcer has found.

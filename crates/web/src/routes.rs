@@ -62,6 +62,7 @@ pub(crate) fn router(context: &ApiContext) -> Router {
             .route("/metrics/keepalived", get(metrics::keepalived))
             .route("/v1/findings", get(audit::findings))
             .route("/v1/cluster", get(cluster::status))
+            .route("/v1/cluster/changes", get(cluster::changes))
             .route("/v1/cluster/groups", get(cluster::groups))
             .route("/v1/cluster/nodes", get(cluster::nodes))
             .route("/v1/cluster/findings", get(cluster::findings))

@@ -57,6 +57,7 @@ impl Node {
     pub(super) fn take_cluster_events(&mut self) {
         let Some(cluster) = self.cluster.clone() else { return };
         for event in cluster.inbox().take_all() {
+            self.count_cluster_change(&event);
             match event {
                 ClusterEvent::ConfirmationWanted(request) => self.begin_confirmation(&request),
                 ClusterEvent::ConnectionChanged(state) => self.connection_changed(&cluster, state),
@@ -72,6 +73,21 @@ impl Node {
                 ClusterEvent::FindingClosed(record) => self.deliver_closed(&record),
                 ClusterEvent::ViewChanged => self.compare_cluster_findings(&cluster),
             }
+        }
+    }
+
+    /// Counts an event that changes a document about the cluster, for the clients that wait for it.
+    fn count_cluster_change(&self, event: &ClusterEvent) {
+        match event {
+            ClusterEvent::ViewChanged
+            | ClusterEvent::ConnectionChanged(_)
+            | ClusterEvent::ReporterChanged { .. } => self.store.cluster_changes.add(),
+            // The view has changed too, or no document has.
+            ClusterEvent::ConfirmationWanted(_)
+            | ClusterEvent::NameTaken { .. }
+            | ClusterEvent::NameFree
+            | ClusterEvent::FindingOpen(_)
+            | ClusterEvent::FindingClosed(_) => {}
         }
     }
 

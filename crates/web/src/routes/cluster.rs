@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `GET /v1/cluster`, and `groups`, `nodes`, `findings` and `history` below it.
+//! `GET /v1/cluster`, and `changes`, `groups`, `nodes`, `findings` and `history` below it.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use vipwatch_api::{ClusterFilter, GroupState, ProblemDocument};
+use tokio::time::timeout;
+use vipwatch_api::{ClusterChangeCount, ClusterFilter, GroupState, ProblemDocument, Schema};
 use vipwatch_node::view::{self, ApiContext};
 
 use super::{SharedContext, answer};
@@ -45,6 +48,26 @@ pub(super) async fn history(
     headers: HeaderMap,
 ) -> Response {
     answer(whole_document(&context, &uri, &headers, view::cluster_history).await)
+}
+
+/// A request for changes is answered after this time at the latest, so that a client notices a lost connection.
+const CHANGE_WAIT: Duration = Duration::from_secs(30);
+
+/// `GET /v1/cluster/changes?after=NUMBER`: waits until the number of changes differs from `after`.
+pub(super) async fn changes(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let changes = async || -> RouteResult {
+        check_accept(&headers, "application/json")?;
+        let after = Parameters::read(&uri, &["after"])?.one("after")?.unwrap_or(0);
+        let counter = &context.store.cluster_changes;
+        let changed = timeout(CHANGE_WAIT, poll_fn(|task| counter.poll_other(after, task))).await;
+        let changes = changed.unwrap_or_else(|_| counter.number());
+        Ok(reply::document(&ClusterChangeCount { schema: Schema::ClusterChanges, changes }))
+    };
+    answer(changes().await)
 }
 
 pub(super) async fn groups(

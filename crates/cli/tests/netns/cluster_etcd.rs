@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `vipwatch --etcd URL cluster`: real etcd, records as nodes write them, and no node.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+
+use serde_json::Value;
+use vipwatch_api::{FindingSeverity, InstanceRole, Timestamp};
+use vipwatch_cluster::key::{Bucket, ClusterKey, ClusterName, KeySpace, RoleKey};
+use vipwatch_cluster::record::{
+    Confidence, FORMAT, FindingRecord, HeardPrimary, MemberRecord, MemberState, NodeRecord,
+    RoleRecord, encode,
+};
+use vipwatch_testkit::authority::ONE_YEAR;
+use vipwatch_testkit::{Authority, Etcd, EtcdOptions, EtcdPlace, EtcdTls, Lab, wait_showing};
+
+use crate::support::{PROGRAM, read, write_with_mode};
+
+/// Writes records as the nodes of one domain do.
+struct Publisher<'a> {
+    etcd: &'a Etcd,
+    keys: KeySpace,
+}
+
+impl<'a> Publisher<'a> {
+    fn new(etcd: &'a Etcd, domain: &str) -> Self {
+        Self { etcd, keys: KeySpace::new(&domain.parse().unwrap()) }
+    }
+
+    fn put(&self, key: &ClusterKey, value: &[u8]) {
+        let value = String::from_utf8(value.to_vec()).unwrap();
+        self.etcd.ctl(&["put", &self.keys.text(key), &value]);
+    }
+
+    fn delete(&self, key: &ClusterKey) {
+        self.etcd.ctl(&["del", &self.keys.text(key)]);
+    }
+
+    /// A live node.
+    fn node(&self, name: &str) {
+        let at = Timestamp::now();
+        let node = NodeRecord {
+            schema: FORMAT,
+            node: name.to_owned(),
+            epoch: "5f3a9c21".to_owned(),
+            process: "p".to_owned(),
+            version: "0.1.0".to_owned(),
+            heartbeat: 1,
+            seen: i64::MAX,
+            seq: 1,
+            instances: 1,
+            at,
+            started: at,
+            heartbeat_ms: 5000,
+            lease_s: 15,
+        };
+        let member = MemberRecord {
+            schema: FORMAT,
+            node: name.to_owned(),
+            epoch: node.epoch.clone(),
+            state: MemberState::Running,
+            lease: 0,
+            at,
+        };
+        let name: ClusterName = name.parse().unwrap();
+        self.put(&ClusterKey::Member(name.clone()), &encode(&member));
+        self.put(&ClusterKey::Node(name), &encode(&node));
+    }
+
+    /// The role of VRID 51 on a node.
+    fn role(&self, node: &str, role: InstanceRole, priority: u8) {
+        let record = RoleRecord {
+            schema: FORMAT,
+            node: node.to_owned(),
+            instance: "VI_1".to_owned(),
+            name: "VI_1".to_owned(),
+            epoch: "5f3a9c21".to_owned(),
+            seq: 1,
+            role,
+            reason: None,
+            since: Some(Timestamp::now()),
+            cause: Some("peer-silent".to_owned()),
+            origin: "keepalived".to_owned(),
+            netns: None,
+            interface: "eth0".to_owned(),
+            vrid: Some(51),
+            priority: Some(priority),
+            advert_ms: Some(1000),
+            vrrp_version: Some(2),
+            addresses: vec!["192.0.2.10/24".parse().unwrap()],
+            heard: HeardPrimary::Unknown,
+            findings: Vec::new(),
+            recent: Vec::new(),
+        };
+        let bucket = Bucket::Vrrp { is_ipv6: false, vrid: 51 };
+        let (node, instance) = (node.parse().unwrap(), "VI_1".parse().unwrap());
+        self.put(&ClusterKey::Role(RoleKey { bucket, node, instance }), &encode(&record));
+    }
+
+    /// An open finding about VRID 51.
+    fn finding(&self) {
+        let at = Timestamp::now();
+        let record = FindingRecord {
+            schema: FORMAT,
+            id: "7-cluster-two-primaries".to_owned(),
+            name: "cluster-two-primaries".to_owned(),
+            severity: FindingSeverity::Broken,
+            confidence: Confidence::Certain,
+            group: Some("vrrp:ipv4:51:192.0.2.10".to_owned()),
+            nodes: vec!["net-1".to_owned(), "net-2".to_owned()],
+            text: "net-1 and net-2 hold 192.0.2.10".to_owned(),
+            hint: "look at both nodes".to_owned(),
+            evidence: vec!["net-1 is primary".to_owned()],
+            opened: at,
+            changed: at,
+            closed: None,
+            reporter: "net-1".to_owned(),
+            told_open: Vec::new(),
+            told_closed: Vec::new(),
+        };
+        self.put(&self.finding_key(), &encode(&record));
+    }
+
+    fn finding_key(&self) -> ClusterKey {
+        ClusterKey::Finding("7-cluster-two-primaries".parse().unwrap())
+    }
+}
+
+/// A command that has no node: its configuration and socket do not exist.
+fn vipwatch(args: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(args).env("VIPWATCH_SOCKET", "/nonexistent/node.sock");
+    command
+}
+
+/// The exit code and all output.
+fn run(args: &[&str]) -> (i32, String) {
+    let Output { status, stdout, stderr } = vipwatch(args).output().unwrap();
+    let text = [stdout, stderr].concat();
+    (status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+/// The JSON of a command of the cluster.
+fn json(etcd: &str, args: &[&str]) -> Value {
+    let output = vipwatch(&[&["--etcd", etcd, "cluster"], args, &["-o", "json"]].concat()).output();
+    let output = output.unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// A running `cluster watch`, which writes its output to a file. It is killed when this value is dropped.
+struct ClusterWatch {
+    child: Child,
+    output: PathBuf,
+}
+
+impl ClusterWatch {
+    fn new(directory: &Path, args: &[&str]) -> Self {
+        let output = directory.join("watch-output");
+        let mut command = vipwatch(args);
+        command
+            .stdout(File::create(&output).unwrap())
+            .stderr(File::create(directory.join("watch-errors")).unwrap());
+        Self { child: command.spawn().unwrap(), output }
+    }
+
+    /// Waits until a line contains all these texts.
+    #[track_caller]
+    fn wait_for_line(&self, parts: &[&str]) {
+        let has = |line: &str| parts.iter().all(|part| line.contains(part));
+        wait_showing(
+            &parts.join(" "),
+            || read(&self.output),
+            || read(&self.output).lines().any(has).then_some(()),
+        );
+    }
+}
+
+impl Drop for ClusterWatch {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_laptop_with_the_address_of_etcd_sees_nodes_groups_findings_and_balance() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let publisher = Publisher::new(&etcd, "default");
+    publisher.node("net-1");
+    publisher.node("net-2");
+    publisher.role("net-1", InstanceRole::Primary, 100);
+    publisher.role("net-2", InstanceRole::Primary, 50);
+    publisher.finding();
+    let url = etcd.endpoint(0);
+
+    let status = json(&url, &["status", "192.0.2.10"]);
+    assert_eq!(status["items"][0]["state"], "two-primaries", "{status}");
+    assert_eq!(status["items"][0]["primaries"], serde_json::json!(["net-1", "net-2"]));
+    assert_eq!(
+        (&status["source"], &status["scope"], &status["connection"]),
+        (&"etcd".into(), &"full".into(), &"connected".into())
+    );
+    assert_eq!(json(&url, &["nodes"])["items"].as_array().unwrap().len(), 2);
+    assert_eq!(json(&url, &["findings"])["items"][0]["name"], "cluster-two-primaries");
+    assert_eq!(json(&url, &["balance"])["mean"], 1.0);
+    assert_eq!(json(&url, &["history"])["items"][0]["kind"], "finding-opened");
+
+    let (code, text) = run(&["--etcd", &url, "cluster", "status", "--expect", "one-primary"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("1 of 1 are not one-primary"), "{text}");
+    let (code, text) = run(&["cluster", "--etcd", &url, "findings", "-q"]);
+    assert_eq!(code, 1, "{text}");
+    publisher.role("net-2", InstanceRole::Backup, 50);
+    let (code, text) = run(&["cluster", "status", "--etcd", &url, "--expect", "one-primary"]);
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = run(&["cluster", "status", "--etcd", &url, "--address", "192.0.2.99"]);
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("no group has the address 192.0.2.99"), "{text}");
+}
+
+#[test]
+fn a_watch_prints_changes_of_roles_nodes_and_findings_and_survives_a_restart_of_etcd() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let publisher = Publisher::new(&etcd, "default");
+    publisher.node("net-1");
+    publisher.node("net-2");
+    publisher.role("net-1", InstanceRole::Primary, 100);
+    publisher.role("net-2", InstanceRole::Backup, 50);
+    let url = etcd.endpoint(0);
+    let watch = ClusterWatch::new(lab.path(), &["cluster", "watch", "--etcd", &url]);
+    watch.wait_for_line(&["now", "vrrp:ipv4:51:192.0.2.10", "one-primary: net-1"]);
+
+    publisher.role("net-2", InstanceRole::Primary, 50);
+    watch.wait_for_line(&["net-2/VI_1", "backup → primary", "[two-primaries: net-1, net-2]"]);
+    publisher.finding();
+    watch.wait_for_line(&["finding cluster-two-primaries: net-1 and net-2 hold", "(broken)"]);
+    publisher.role("net-1", InstanceRole::Backup, 100);
+    publisher.delete(&publisher.finding_key());
+    watch.wait_for_line(&["net-1/VI_1", "primary → backup"]);
+    watch.wait_for_line(&["finding cluster-two-primaries has ended"]);
+    publisher.delete(&ClusterKey::Node("net-1".parse().unwrap()));
+    watch.wait_for_line(&["node net-1", "live → lost"]);
+
+    etcd.kill(0);
+    watch.wait_for_line(&["etcd  stale"]);
+    etcd.restart(0);
+    watch.wait_for_line(&["etcd  connected"]);
+    Publisher::new(&etcd, "default").node("net-1");
+    watch.wait_for_line(&["node net-1", "lost → live"]);
+}
+
+#[test]
+fn an_empty_domain_lists_the_domains_that_exist() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let url = etcd.endpoint(0);
+    let (code, text) = run(&["--etcd", &url, "cluster", "status"]);
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("no node has published in the domain default"), "{text}");
+    assert!(text.contains("hint: there is no other domain either"), "{text}");
+    Publisher::new(&etcd, "prod").node("net-1");
+    Publisher::new(&etcd, "prod").node("net-2");
+    Publisher::new(&etcd, "test").node("net-1");
+    let (code, text) = run(&["--etcd", &url, "cluster", "status"]);
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("there are: prod, test"), "{text}");
+    let (code, text) = run(&["--etcd", &url, "--domain", "prod", "cluster", "nodes"]);
+    assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn an_unreachable_etcd_is_an_error_and_the_next_address_is_tried() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    Publisher::new(&etcd, "default").node("net-1");
+    let (code, text) = run(&["--etcd", "http://127.0.0.1:9", "cluster", "status"]);
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("cannot connect to http://127.0.0.1:9"), "{text}");
+    assert!(text.contains("hint: check that etcd runs there"), "{text}");
+    let both = format!("http://127.0.0.1:9,{}", etcd.endpoint(0));
+    let (code, text) = run(&["--etcd", &both, "cluster", "nodes"]);
+    assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn a_wrong_authority_and_a_wrong_password_are_errors_with_hints() {
+    let lab = Lab::new();
+    let authority = Authority::new(&lab.path().join("ca"));
+    let place = EtcdPlace::loopback();
+    let names = [format!("IP:{}", place.address)];
+    let server = authority.sign("server", &names, &ONE_YEAR);
+    let client = authority.sign("client", &names, &ONE_YEAR);
+    let ca = authority.file();
+    let tls = EtcdTls { server, ca: ca.clone(), needs_client_certificate: false, client };
+    let options = EtcdOptions { tls: Some(tls), ..EtcdOptions::default() };
+    let mut etcd = Etcd::start(lab.path(), vec![place], options);
+    Publisher::new(&etcd, "default").node("net-1");
+    etcd.enable_login("reader", "right", "/vipwatch/v1/default/");
+    let (url, ca) = (etcd.endpoint(0), ca.display().to_string());
+
+    let other = Authority::new(&lab.path().join("other")).file().display().to_string();
+    let (code, text) = run(&["--etcd", &url, "--etcd-ca", &other, "cluster", "nodes"]);
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("TLS failed") && text.contains("hint: check --etcd-ca"), "{text}");
+
+    let file = lab.path().join("password").display().to_string();
+    let login =
+        ["--etcd", &url, "--etcd-ca", &ca, "--etcd-user", "reader", "--etcd-password-file", &file];
+    let nodes = |password: &str, domain: &str| {
+        write_with_mode(Path::new(&file), password, 0o600);
+        run(&[&login[..], &["--domain", domain, "cluster", "nodes"]].concat())
+    };
+    let (code, text) = nodes("wrong\n", "default");
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("rejects the login"), "{text}");
+    assert!(text.contains("hint: check --etcd-user and --etcd-password-file"), "{text}");
+    let (code, text) = nodes("right\n", "default");
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = nodes("right\n", "other");
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("read /vipwatch/v1/other/"), "{text}");
+}

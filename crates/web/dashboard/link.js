@@ -62,6 +62,9 @@ export function start() {
 
 const sendVisibility = () => worker.postMessage({ kind: document.hidden ? 'hidden' : 'visible' });
 
+/** Whether a view shows the cluster, which the worker reads only then. */
+export const wantCluster = (isWanted) => worker.postMessage({ kind: 'cluster', isWanted });
+
 /** Connects again at once. */
 export const retry = () => worker.postMessage({ kind: 'retry' });
 

@@ -12,8 +12,16 @@ import { Overview } from './overview.js';
 import { InstanceView } from './instance.js';
 import { HistoryView } from './history.js';
 import { FindingsView } from './findings.js';
+import { ClusterView } from './cluster.js';
+import { cluster } from './cluster-store.js';
 
-const VIEWS = { overview: Overview, instance: InstanceView, history: HistoryView, findings: FindingsView };
+const VIEWS = {
+    overview: Overview,
+    instance: InstanceView,
+    history: HistoryView,
+    findings: FindingsView,
+    cluster: ClusterView,
+};
 /** The shortest time between two announcements to screen readers. */
 const ANNOUNCE_INTERVAL_MS = 5000;
 
@@ -36,7 +44,7 @@ function showRoute() {
         shown = key;
         view = route.view in VIEWS ? new VIEWS[route.view](route) : missing(route);
         replace(main, view.element);
-        view.update?.(new Set(['instances', 'findings', 'history', 'status', 'targets']));
+        view.update?.(new Set(['instances', 'findings', 'history', 'status', 'targets', 'cluster']));
         moveFocus(isFirst);
         // Back in the overview, the table is where it was.
         requestAnimationFrame(() => scrollTo(0, positions.get(key) ?? 0));
@@ -160,6 +168,11 @@ function showFrame() {
     const findings = findingCount();
     byId('finding-count').hidden = findings === 0;
     setText(byId('finding-count'), count(findings));
+    // Without a cluster, the view would only say that there is none.
+    byId('cluster-link').hidden = (cluster.status?.connection ?? 'off') === 'off';
+    const clusterFindings = cluster.status?.findings ?? 0;
+    byId('cluster-count').hidden = clusterFindings === 0;
+    setText(byId('cluster-count'), count(clusterFindings));
     if (store.version)
         setText(
             byId('footer-version'),
@@ -199,7 +212,7 @@ function key(event) {
     } else if (event.key === 'g') {
         afterG = performance.now();
     } else if (performance.now() - afterG < 1500) {
-        const target = { o: '#/', h: '#/history', f: '#/findings' }[event.key];
+        const target = { o: '#/', h: '#/history', f: '#/findings', c: '#/cluster' }[event.key];
         if (target) location.hash = target;
         afterG = 0;
     }
@@ -224,7 +237,7 @@ addEventListener('hashchange', showRoute);
 addEventListener('keydown', key);
 onChange((parts) => {
     if (parts.has('link') || parts.has('version')) showLink();
-    if (['status', 'findings', 'version'].some((part) => parts.has(part))) showFrame();
+    if (['status', 'findings', 'version', 'cluster'].some((part) => parts.has(part))) showFrame();
     view?.update?.(parts);
 });
 setInterval(tick, 1000);

@@ -20,8 +20,8 @@ export class RequestError extends Error {
 }
 
 /** Requests a document, with a time limit; returns its value and the node's time. `signal` ends the request early. */
-export async function requestDocument(path, signal = null) {
-    const limit = AbortSignal.timeout(TIME_LIMIT_MS);
+export async function requestDocument(path, signal = null, timeLimit = TIME_LIMIT_MS) {
+    const limit = AbortSignal.timeout(timeLimit);
     const response = await request(path, {}, signal === null ? limit : AbortSignal.any([signal, limit]));
     try {
         return { value: await response.json(), date: dateOf(response) };

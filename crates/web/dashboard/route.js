@@ -9,7 +9,7 @@ export function current() {
     const parameters = new URLSearchParams(query);
     const view = parts[0] ?? 'overview';
     if (view === 'instance' && parts.length > 1) return { view, id: decode(parts.slice(1).join('/')), parameters };
-    if (['overview', 'history', 'findings'].includes(view)) return { view, id: null, parameters };
+    if (['overview', 'history', 'findings', 'cluster'].includes(view)) return { view, id: null, parameters };
     return { view: 'missing', id: path, parameters };
 }
 

@@ -5,6 +5,7 @@
 import { inFrame } from './frames.js';
 import { naturalKey } from './format.js';
 import { noticeEventTime, parse, setServerTime } from './clock.js';
+import { receiveCluster } from './cluster-store.js';
 import { TransitionLog } from './transition-log.js';
 
 export const store = {
@@ -28,7 +29,7 @@ export const store = {
     /** The version that the page was loaded with. */
     firstVersion: null,
     /** How often each part has changed, so that views can keep what they have computed. */
-    changes: { status: 0, version: 0, instances: 0, findings: 0, history: 0, targets: 0, link: 0 },
+    changes: { status: 0, version: 0, instances: 0, findings: 0, history: 0, targets: 0, link: 0, cluster: 0 },
 };
 
 const listeners = new Set();
@@ -41,7 +42,7 @@ export function onChange(listener) {
     return () => listeners.delete(listener);
 }
 
-/** Marks a part as changed: `instances`, `findings`, `history`, `status`, `targets`, `link`. */
+/** Marks a part as changed: `instances`, `findings`, `history`, `status`, `targets`, `link`, `cluster`. */
 export function mark(part) {
     changed.add(part);
     store.changes[part] += 1;
@@ -91,6 +92,7 @@ export function receive(message) {
     else if (message.kind === 'list') receiveList(message);
     else if (message.kind === 'events') receiveEvents(message.items);
     else if (message.kind === 'link') receiveLink(message);
+    else if (message.kind === 'cluster' && receiveCluster(message)) mark('cluster');
 }
 
 function receiveDocument(name, value) {

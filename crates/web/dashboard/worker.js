@@ -9,6 +9,7 @@
 // While the tab is hidden, the worker pauses before the next attempt.
 
 import { batch } from './batch.js';
+import { followCluster } from './cluster-feed.js';
 import { EventParser, parseEventId } from './sse.js';
 import { RequestError, request, requestDocument, setToken } from './request.js';
 
@@ -45,6 +46,8 @@ let isPaused = false;
 /** Whether the page shows that the connection is lost. */
 let isStale = false;
 let hiddenTimer = null;
+/** Whether a view shows the cluster. */
+let isClusterWanted = false;
 
 onmessage = ({ data: message }) => {
     if (message.kind === 'start') {
@@ -55,6 +58,9 @@ onmessage = ({ data: message }) => {
         retry();
     } else if (message.kind === 'retry') {
         retry();
+    } else if (message.kind === 'cluster') {
+        isClusterWanted = message.isWanted;
+        followCluster(isClusterWanted);
     } else if (message.kind === 'request') {
         answer(message.number, message.path);
     } else if (message.kind === 'hidden') {
@@ -63,6 +69,7 @@ onmessage = ({ data: message }) => {
         clearTimeout(hiddenTimer);
         hiddenTimer = null;
         isPaused = false;
+        followCluster(isClusterWanted);
         resume();
         refresh();
     }
@@ -79,6 +86,7 @@ function retry() {
 /** Ends the stream. The node keeps the events, and sends them when the tab is visible again. */
 function pause() {
     isPaused = true;
+    followCluster(false);
     running.abort();
 }
 
@@ -149,11 +157,18 @@ const timeout = (delay) =>
         setTimeout(resolve, delay);
     });
 
+/** Reads the numbers of the cluster, which the head of every view shows. */
+async function readCluster(signal) {
+    const { value } = await requestDocument('/v1/cluster', signal);
+    postMessage({ kind: 'cluster', name: 'status', value });
+}
+
 /** Reads everything. The status comes first: the events after its number are not in it for certain. */
 async function readDocuments(signal) {
     const status = await readDocument('/v1/status', 'status', signal);
     if (position === null || position.epoch !== status.epoch) position = { epoch: status.epoch, seq: status.seq };
     await readDocument('/v1/version', 'version', signal);
+    await readCluster(signal);
     await readLists({ epoch: status.epoch, seq: status.seq }, signal);
 }
 
@@ -214,6 +229,7 @@ async function refresh() {
     try {
         await readDocument('/v1/status', 'status', running.signal);
         await readDocument('/v1/targets', 'targets', running.signal);
+        await readCluster(running.signal);
     } catch {
         // The stream shows whether the node is reachable.
     }

@@ -54,6 +54,7 @@ fn axe_finds_no_violation_on_any_view_in_light_and_dark_on_a_screen_and_on_a_pho
                 ("#/instance/broken", "does not exist"),
                 ("#/history", "What one node cannot know"),
                 ("#/findings", "What to do"),
+                ("#/cluster", "No cluster is configured"),
                 ("#/unknown", "There is no such view"),
             ] {
                 page.visit(view);

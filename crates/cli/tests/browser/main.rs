@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic fails the test with its message")]
 
 mod accessibility;
+mod cluster;
 mod hostile;
 mod keyboard;
 mod live;

@@ -9,7 +9,7 @@ use crate::support::{Page, instance, node_with_instances, web_address};
 
 /// Runs the body of an asynchronous function on the page with a module of the dashboard as `it`; returns its result.
 #[track_caller]
-fn with_module(page: &Page, module: &str, body: &str) -> Value {
+pub(crate) fn with_module(page: &Page, module: &str, body: &str) -> Value {
     let script = format!(
         "const done = arguments[1]; import('/assets/{module}').then(async (it) => {{ {body} }})\
          .then(done, (error) => done(String(error)))"

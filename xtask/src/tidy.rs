@@ -2,6 +2,7 @@
 //! Rules of the repository that the compiler and clippy do not check. Most of them guard an invariant of
 //! ARCHITECTURE.md.
 
+mod cluster_findings;
 mod documents;
 mod findings;
 mod homonyms;
@@ -74,6 +75,7 @@ pub fn run() -> TaskResult {
     options_are_documented(&files, &mut broken);
     documents_name_real_tests(&files, &mut broken);
     findings::check(&files, &mut broken);
+    cluster_findings::check(&files, &mut broken);
     documents::check(&files, &mut broken);
     spdx::check(&files, &mut broken);
     if broken.is_empty() {

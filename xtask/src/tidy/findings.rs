@@ -80,19 +80,19 @@ fn produced_names(text: &str) -> BTreeSet<&str> {
 }
 
 /// The text from a heading to the next heading of the same level.
-fn section<'a>(text: &'a str, heading: &str) -> &'a str {
+pub(super) fn section<'a>(text: &'a str, heading: &str) -> &'a str {
     let rest = text.split_once(&format!("\n{heading}\n")).map_or("", |(_, rest)| rest);
     rest.split("\n## ").next().unwrap_or_default()
 }
 
 /// The cells of each row of the tables.
-fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
+pub(super) fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
     let rows = text.lines().filter(|line| line.starts_with("| "));
     rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
 }
 
 /// The words between backticks.
-fn quoted(cell: &str) -> Vec<&str> {
+pub(super) fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 

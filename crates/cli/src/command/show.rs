@@ -89,7 +89,7 @@ pub(super) fn detail_lines(detail: &InstanceDetail, style: &Style) -> String {
     }
     add_deliveries(&mut lines, &detail.instance, style);
     if let Some(adverts) = &detail.adverts {
-        add_adverts(&mut lines, adverts, style);
+        add_adverts(&mut lines, &detail.instance, adverts, style);
     }
     lines.0
 }

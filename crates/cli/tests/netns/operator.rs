@@ -74,7 +74,7 @@ fn both_nodes_show_that_a_killed_keepalived_has_left_its_address() {
     let status = ["keepalived-gone-address-left", " broken (`vipwatch doctor`"];
     assert_shows(&first, &["status"], &status);
     // The other node took over as it should. Its page says that the former primary did not hand over.
-    let stopped = "192.0.2.10 foreign, priority 150";
+    let stopped = "192.0.2.10 peer, priority 150";
     let left = "has stopped without a hand-over and may still hold the addresses";
     assert_shows(&second, &["show", &id], &["role            primary", stopped, left]);
     wait_for_findings(&second.fixture, Some(&id), &[]);

@@ -3,16 +3,24 @@
 
 use std::time::Duration;
 
-use vipwatch_api::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState};
+use vipwatch_api::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState, InstanceItem};
 
 use super::NamedLines;
 use crate::output::Style;
 
+/// The priority of an instance that does not set one.
+const DEFAULT_PRIORITY: u8 = 100;
+
 /// Adds the lines about captured adverts.
-pub(super) fn add_adverts(lines: &mut NamedLines, adverts: &AdvertsItem, style: &Style) {
+pub(super) fn add_adverts(
+    lines: &mut NamedLines,
+    instance: &InstanceItem,
+    adverts: &AdvertsItem,
+    style: &Style,
+) {
     lines.add("adverts", &summary(adverts));
     for source in &adverts.sources {
-        lines.add("", &source_text(source, style));
+        lines.add("", &source_text(source, is_preempted(source, instance), style));
         for difference in &source.differences {
             lines.add("", &format!("  differs: {difference}"));
         }
@@ -51,12 +59,20 @@ fn summary(adverts: &AdvertsItem) -> String {
     format!("{state} on {link} ({directions})")
 }
 
-fn source_text(source: &AdvertSourceItem, style: &Style) -> String {
-    let origin = if source.own { "own" } else { "foreign" };
+/// Whether another node that no longer advertises has a lower priority than this one: a node that is preempted stops
+/// without the priority 0. If this node took over because the other one was silent, it was not preempted.
+fn is_preempted(source: &AdvertSourceItem, instance: &InstanceItem) -> bool {
+    let is_weaker = source.priority < instance.priority.unwrap_or(DEFAULT_PRIORITY);
+    is_weaker && instance.cause.cause.as_deref() != Some("peer-silent")
+}
+
+fn source_text(source: &AdvertSourceItem, is_preempted: bool, style: &Style) -> String {
+    let origin = if source.own { "own" } else { "peer" };
     let state = match (source.advertising, source.priority) {
         (true, _) => "",
         (false, 0) => ", has handed over",
         (false, _) if source.own => ", has stopped",
+        (false, _) if is_preempted => ", has stopped: it has a lower priority than this node",
         (false, _) => ", has stopped without a hand-over and may still hold the addresses",
     };
     let lost = if source.lost > 0 { format!(", {} lost", source.lost) } else { String::new() };
@@ -75,4 +91,27 @@ fn source_text(source: &AdvertSourceItem, style: &Style) -> String {
 fn span(millis: u64) -> String {
     let seconds = Duration::from_millis(millis).as_secs_f64();
     if millis < 1_000 { format!("{millis} ms") } else { format!("{seconds:.1} s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn a_preempted_peer_raises_no_alarm_and_a_silent_one_does() {
+        let mut detail = samples::instance_detail();
+        let mut source = detail.adverts.take().unwrap().sources.remove(0);
+        (source.own, source.advertising, source.priority) = (false, false, 50);
+        detail.instance.priority = Some(100);
+        let mut text = |cause: &str| {
+            detail.instance.cause.cause = Some(cause.to_owned());
+            let is_preempted = is_preempted(&source, &detail.instance);
+            source_text(&source, is_preempted, &Style::of_tests())
+        };
+        let preempted = text("preempted-peer");
+        assert!(preempted.contains(" peer, priority 50"), "{preempted}");
+        assert!(preempted.ends_with("it has a lower priority than this node"), "{preempted}");
+        assert!(text("peer-silent").contains("may still hold the addresses"));
+    }
 }

@@ -53,7 +53,10 @@ fn summary(reasons: &[DrainReason]) -> String {
             None => counts.push((&reason.name, 1)),
         }
     }
-    let texts = counts.iter().map(|(name, count)| format!("{count} {name}"));
+    let texts = counts.iter().map(|(name, count)| match *name {
+        "findings-too-young" => "a failover may still be going on".to_owned(),
+        _ => format!("{count} {name}"),
+    });
     texts.collect::<Vec<_>>().join(", ")
 }
 

@@ -9,7 +9,7 @@ use vipwatch_api::{
     InstanceItem, InstanceRole, TimelineItem, Timestamp,
 };
 
-/// Maximum number of instances with addresses here for which the adverts of other nodes are read: one request each.
+/// Maximum number of instances for which the adverts of other nodes are read: one request each.
 const MAX_PEERS: usize = 200;
 /// Maximum number of transitions that are searched for the last failovers, the newest ones.
 const MAX_TRANSITIONS: u64 = 20_000;
@@ -61,7 +61,7 @@ fn captures_adverts(node: &Client) -> Result<bool, ClientError> {
     Ok(witness.and_then(serde_json::Value::as_bool).unwrap_or(false))
 }
 
-/// The newest advert of another node for each instance with addresses here.
+/// The newest advert of another node for each instance: first for those with addresses here.
 fn read_peers(
     node: &Client,
     instances: &[InstanceItem],
@@ -70,7 +70,8 @@ fn read_peers(
         matches!(instance.role, InstanceRole::Primary | InstanceRole::Partial)
     };
     let mut peers = BTreeMap::new();
-    for instance in instances.iter().filter(is_held).take(MAX_PEERS) {
+    let (held, others): (Vec<_>, Vec<_>) = instances.iter().partition(is_held);
+    for instance in held.into_iter().chain(others).take(MAX_PEERS) {
         let adverts = match node.instance(&instance.id) {
             Ok(detail) => detail.adverts,
             // The instance was removed in the meantime.

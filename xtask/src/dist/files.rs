@@ -141,6 +141,7 @@ fn vipwatch(list: &mut List, layout: Layout, inputs: &Inputs) -> Result<(), Task
     list.add(packaging().join("vipwatch.toml"), format!("{examples}/vipwatch.toml"), 0o644);
     let rights = packaging().join("examples/fewer-rights.conf");
     list.add(rights, format!("{examples}/fewer-rights.conf"), 0o644);
+    guides(list)?;
     let conf = "vipwatch.conf";
     for directory in ["sysusers.d", "tmpfiles.d"] {
         let source = packaging().join(directory).join(conf);
@@ -154,6 +155,20 @@ fn vipwatch(list: &mut List, layout: Layout, inputs: &Inputs) -> Result<(), Task
     for (shell, destination) in completions {
         list.add(inputs.generated.join("completions").join(shell), destination, 0o644);
     }
+    Ok(())
+}
+
+/// Adds the documents for operators, so that the runbook is on the machine, in the same directories as in the repository.
+fn guides(list: &mut List) -> Result<(), TaskError> {
+    let docs = build::root().join("docs");
+    for directory in ["concepts", "guides", "operations", "reference"] {
+        let names = entries(&docs.join(directory))?;
+        for name in names.iter().filter(|name| name.ends_with(".md")) {
+            let destination = format!("usr/share/doc/vipwatch/{directory}/{name}");
+            list.add(docs.join(directory).join(name), destination, 0o644);
+        }
+    }
+    list.add(docs.join("README.md"), "usr/share/doc/vipwatch/README.md", 0o644);
     Ok(())
 }
 
@@ -237,4 +252,23 @@ fn entries(directory: &Path) -> Result<Vec<String>, TaskError> {
     }
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_has_the_runbook_and_the_documents_that_it_links_to() {
+        let mut list = List { files: Vec::new() };
+        guides(&mut list).unwrap();
+        let has = |name: &str| {
+            let path = format!("usr/share/doc/vipwatch/{name}");
+            list.files.iter().any(|file| file.destination == path)
+        };
+        for name in ["operations/runbook.md", "guides/install.md", "reference/cli.md", "README.md"]
+        {
+            assert!(has(name), "{name}");
+        }
+    }
 }

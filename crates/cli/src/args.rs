@@ -133,6 +133,7 @@ pub(crate) enum Command {
     /// Audit every instance now and list everything that is wrong, with hints
     #[command(after_help = "Examples:
   vipwatch doctor
+  vipwatch doctor web                        # findings about one instance
   vipwatch doctor -q --fail-on broken        # exit code 1 only if traffic is affected")]
     Doctor(DoctorArgs),
     /// Check whether this node can be taken down without a failover: no primary, nothing pending
@@ -205,7 +206,7 @@ pub(crate) enum Command {
     Reload(ReloadArgs),
     /// Run a receiver for the reports of monitors, in place of Neutron's L3 agent
     #[command(
-        visible_alias = "agent",
+        alias = "agent",
         after_help = "Examples:\n  vipwatch receiver --allow neutron\n  vipwatch receiver status"
     )]
     Receiver(ReceiverArgs),

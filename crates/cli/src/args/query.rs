@@ -152,6 +152,9 @@ impl FailOn {
 /// The filters of `vipwatch doctor` and `vipwatch findings`.
 #[derive(Debug, Arguments)]
 pub(crate) struct FindingSelection {
+    /// Show only findings about these instances: an id, the beginning of ids, or an address
+    #[arg(value_name = "ID|ADDRESS", add = ArgValueCompleter::new(live_ids))]
+    ids: Vec<String>,
     /// Show only findings about instances with this role; can be repeated
     #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
     role: Vec<InstanceRole>,
@@ -164,9 +167,22 @@ pub(crate) struct FindingSelection {
 }
 
 impl FindingSelection {
+    /// A selection of these instances.
+    #[cfg(test)]
+    pub(crate) fn of_ids(ids: &[&str]) -> Self {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        Self { ids, role: Vec::new(), netns: None, origin: None }
+    }
+
+    /// Whether instances are named.
+    pub(crate) fn has_ids(&self) -> bool {
+        !self.ids.is_empty()
+    }
+
     /// The filter for instances; `None` if all findings are shown, also those about the node.
     pub(crate) fn filter(&self) -> Option<InstanceFilter> {
         let filter = InstanceFilter {
+            ids: self.ids.clone(),
             roles: self.role.clone(),
             netns: self.netns.iter().cloned().collect(),
             origins: self.origin.iter().cloned().collect(),

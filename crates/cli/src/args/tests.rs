@@ -11,6 +11,28 @@ fn receiver_and_its_alias_agent_are_the_same_command() {
     }
 }
 
+#[test]
+fn a_command_is_completed_with_its_name_and_not_with_an_alias() {
+    let root = CliArgs::command();
+    let receiver = root.find_subcommand("receiver").unwrap();
+    // The completion offers one of the visible names, in the order of the alphabet.
+    assert_eq!(receiver.get_visible_aliases().count(), 0);
+    assert_eq!(receiver.get_all_aliases().collect::<Vec<_>>(), ["agent"]);
+}
+
+#[test]
+fn doctor_and_findings_take_ids_of_instances() {
+    for name in ["doctor", "findings"] {
+        let args = CliArgs::try_parse_from(["vipwatch", name, "web", "192.0.2.1"]).unwrap();
+        let selection = match args.command {
+            Command::Doctor(options) => options.selection,
+            Command::Findings(options) => options.selection,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(selection.filter().unwrap().ids, ["web", "192.0.2.1"]);
+    }
+}
+
 /// The command with all its subcommands, and their names.
 fn commands(command: &clap::Command, path: &str) -> Vec<(String, clap::Command)> {
     let mut all = vec![(path.to_owned(), command.clone())];

@@ -27,6 +27,7 @@ pub(crate) fn run(options: &DoctorArgs) -> Result<(), CommandError> {
         |node| select(node.audit()?, selection, |filter| node.instances(filter)),
         |kernel| select(kernel.audit(expectation), selection, |filter| kernel.instances(filter)),
     )?;
+    selection.check_match(&answer)?;
     output::show(options.query.output(), &answer);
     if answer.source == AnswerSource::Kernel && !is_direct {
         let error = CommandError::new(ExitStatus::Missing, "no vipwatch node runs here");
@@ -40,8 +41,20 @@ pub(crate) fn findings(options: &FindingsArgs) -> Result<(), CommandError> {
     let answer = query_node(&options.node, |node| {
         select(node.findings()?, &options.selection, |filter| node.instances(filter))
     })?;
+    options.selection.check_match(&answer)?;
     output::show(&options.node.output, &answer);
     check(&answer, options.fail_on)
+}
+
+impl FindingSelection {
+    /// An error if ids were given and none of them is an instance: a mistyped id must not look like a healthy instance.
+    fn check_match(&self, answer: &FindingList) -> Result<(), CommandError> {
+        if !self.has_ids() || answer.instances > 0 {
+            return Ok(());
+        }
+        let error = CommandError::new(ExitStatus::Missing, "no instance matches");
+        Err(error.hint("`vipwatch status` lists the instances of this node"))
+    }
 }
 
 /// Leaves out the findings that the options do not select.
@@ -133,6 +146,20 @@ mod tests {
     #[test]
     fn findings_are_grouped_by_severity_with_hints() {
         insta::assert_snapshot!(samples::findings().text(&Style::of_tests()));
+    }
+
+    #[test]
+    fn an_id_that_matches_no_instance_is_an_error() {
+        let mut list = samples::findings();
+        list.instances = 0;
+        let named = FindingSelection::of_ids(&["wbe"]);
+        assert_eq!(named.check_match(&list).unwrap_err().code, ExitStatus::Missing);
+        assert!(
+            FindingSelection::of_ids(&[]).check_match(&list).is_ok(),
+            "a node without instances"
+        );
+        list.instances = 1;
+        assert!(named.check_match(&list).is_ok());
     }
 
     /// 75 instances with a keepalived that has ended, two with other texts, and one that is silenced.

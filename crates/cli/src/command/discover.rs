@@ -7,7 +7,7 @@ use vipwatch_node::discovery::{ConfigScanner, DiscoveryResult, InstanceConfig};
 use vipwatch_node::view::config_problems;
 
 use super::node_name;
-use super::status::problem_text;
+use super::status::{InstancePlace, is_in_several_netns, problem_text};
 use crate::args::DiscoverArgs;
 use crate::failure::{CommandError, ExitStatus};
 use crate::output::{self, Page, Style, TextTable, count, push_line};
@@ -111,17 +111,24 @@ impl Page for DiscoveryDocument {
 
 fn table(instances: &[DiscoveredInstance], style: &Style) -> String {
     let number = |number: Option<u8>| number.map(|number| number.to_string()).unwrap_or_default();
+    let has_netns_column = style.is_wide
+        || is_in_several_netns(instances.iter().map(|instance| InstancePlace {
+            origin: instance.origin,
+            netns: instance.netns.as_deref(),
+        }));
     let mut table = if style.is_wide {
         TextTable::new(&["ID", "ORIGIN", "NETNS", "LINK", "VRID", "PRIORITY", "ADDRESSES", "FILE"])
     } else {
-        let head = ["ID", "ORIGIN", "LINK", "VRID", "PRIORITY", "ADDRESSES", "FILE"];
-        TextTable::new(&head).shrink(&[("FILE", 12)])
+        let netns = has_netns_column.then_some("NETNS");
+        let rest = ["LINK", "VRID", "PRIORITY", "ADDRESSES", "FILE"];
+        let head = ["ID", "ORIGIN"].into_iter().chain(netns).chain(rest);
+        TextTable::new(&head.collect::<Vec<_>>()).shrink(&[("FILE", 12)])
     };
     for instance in instances {
         let file = format!("{}:{}", instance.file, instance.line);
         let addresses = instance.addresses.iter().map(|address| address.cidr.as_str());
         let addresses = addresses.collect::<Vec<_>>().join(",");
-        let netns = style.is_wide.then(|| instance.netns.clone().unwrap_or_default());
+        let netns = has_netns_column.then(|| instance.netns.clone().unwrap_or_default());
         let mut row = vec![instance.id.clone(), instance.origin.to_owned()];
         row.extend(netns);
         row.extend([instance.interface.clone(), number(instance.vrid), number(instance.priority)]);

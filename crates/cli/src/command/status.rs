@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipwatch status`: prints the role of every instance.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use vipwatch_api::{
     AnswerSource, ConfigProblemItem, InstanceFilter, InstanceItem, InstanceRole, NodeStatus,
@@ -79,6 +81,10 @@ impl Page for StatusDocument {
 }
 
 fn table(instances: &[&InstanceItem], style: &Style) -> String {
+    let has_netns_column = is_in_several_netns(instances.iter().map(|instance| InstancePlace {
+        origin: &instance.origin,
+        netns: instance.netns.as_deref(),
+    }));
     let mut table = if style.is_wide {
         TextTable::new(&[
             "ID",
@@ -94,31 +100,52 @@ fn table(instances: &[&InstanceItem], style: &Style) -> String {
             "DETAILS",
         ])
     } else {
-        TextTable::new(&["ID", "ROLE", "AGE", "ADDRESSES", "DETAILS"]).shrink(&[
+        let netns = has_netns_column.then_some("NETNS");
+        let head = ["ID", "ROLE", "AGE"].into_iter().chain(netns).chain(["ADDRESSES", "DETAILS"]);
+        TextTable::new(&head.collect::<Vec<_>>()).shrink(&[
             ("DETAILS", 30),
             ("ADDRESSES", 18),
+            ("NETNS", 15),
             ("DETAILS", 12),
         ])
     };
     for instance in instances {
-        table.row(if style.is_wide { wide_row(instance, style) } else { row(instance, style) });
+        table.row(if style.is_wide {
+            wide_row(instance, style)
+        } else {
+            row(instance, has_netns_column, style)
+        });
     }
     table.text(style)
 }
 
-fn row(instance: &InstanceItem, style: &Style) -> Vec<String> {
+/// Whether instances are in several namespaces. Neutron's routers do not count: the name of their namespace has their id.
+pub(super) fn is_in_several_netns<'a>(places: impl Iterator<Item = InstancePlace<'a>>) -> bool {
+    let ordinary = places.filter(|place| place.origin != "neutron");
+    ordinary.map(|place| place.netns).collect::<BTreeSet<_>>().len() > 1
+}
+
+/// The place of an instance.
+pub(super) struct InstancePlace<'a> {
+    pub(super) origin: &'a str,
+    /// `None` for the node's own namespace.
+    pub(super) netns: Option<&'a str>,
+}
+
+fn row(instance: &InstanceItem, has_netns_column: bool, style: &Style) -> Vec<String> {
     let first = instance.addresses.first().map(|address| address.cidr.clone());
     let more = match instance.addresses.len() {
         0 | 1 => String::new(),
         count => format!(" (+{})", count - 1),
     };
-    vec![
+    let mut cells = vec![
         instance.id.clone(),
         instance.role.word().to_owned(),
         instance.since.map(|since| style.age(since)).unwrap_or_default(),
-        format!("{}{more}", first.unwrap_or_default()),
-        details(instance),
-    ]
+    ];
+    cells.extend(has_netns_column.then(|| instance.netns.clone().unwrap_or_default()));
+    cells.extend([format!("{}{more}", first.unwrap_or_default()), details(instance)]);
+    cells
 }
 
 fn wide_row(instance: &InstanceItem, style: &Style) -> Vec<String> {
@@ -236,6 +263,24 @@ mod tests {
         let text = document().text(&Style::of_tests());
         assert!(text.lines().take(6).all(|line| line.chars().count() <= 100), "{text}");
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn instances_in_several_namespaces_have_a_column_for_them() {
+        let mut document = document();
+        let head = |document: &StatusDocument| {
+            let text = document.text(&Style::of_tests());
+            text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        for instance in &mut document.instances {
+            (instance.origin, instance.netns) = ("keepalived".to_owned(), Some("blue".to_owned()));
+        }
+        assert_eq!(head(&document), "ID ROLE AGE ADDRESSES DETAILS");
+        document.instances[0].netns = None;
+        assert_eq!(head(&document), "ID ROLE AGE NETNS ADDRESSES DETAILS");
+        // Each of Neutron's routers has a namespace of its own.
+        document.instances[0].origin = "neutron".to_owned();
+        assert_eq!(head(&document), "ID ROLE AGE ADDRESSES DETAILS");
     }
 
     #[test]

@@ -17,11 +17,11 @@ const MIN_FULL_WIDTH: u16 = 70;
 /// The widths of columns with values of a known length.
 const ROLE_WIDTH: u16 = 9;
 const AGE_WIDTH: u16 = 4;
-const CAUSE_WIDTH: u16 = 15;
 const LATENCY_WIDTH: u16 = 9;
 /// The smallest and the greatest width of other columns. An id of Neutron has 36 characters.
 const ID_WIDTHS: (u16, u16) = (12, 36);
 const NETNS_WIDTHS: (u16, u16) = (9, 20);
+const CAUSE_WIDTHS: (u16, u16) = (15, 21);
 /// The smallest width at which details are worth a column.
 const MIN_DETAILS_WIDTH: u16 = 12;
 /// Maximum number of findings below the table.
@@ -87,7 +87,8 @@ fn draw_table(
     area: Rect,
     buffer: &mut Buffer,
 ) {
-    let columns = columns(area.width);
+    let longest_id = data.instances.keys().map(|id| id.chars().count()).max().unwrap_or(0);
+    let columns = columns(area.width, longest_id);
     let mut x = area.x + 2;
     for (column, width) in &columns {
         let title = StyledLine::plain(column.title()).styled(theme.strong());
@@ -160,23 +161,27 @@ fn cell(instance: &InstanceItem, column: Column, clock: &Style) -> String {
     }
 }
 
-/// The columns for a screen of this width, each with its width.
-fn columns(width: u16) -> Vec<(Column, u16)> {
+/// The columns for a screen of this width, each with its width. The space that ids do not need is for causes.
+fn columns(width: u16, longest_id: usize) -> Vec<(Column, u16)> {
     // Two columns for the mark of the selected row.
     let width = width - 2;
     if width + 2 < MIN_FULL_WIDTH {
         let id = width - ROLE_WIDTH - AGE_WIDTH - 2;
         return vec![(Column::Role, ROLE_WIDTH), (Column::Id, id), (Column::Age, AGE_WIDTH)];
     }
-    let left = width - ROLE_WIDTH - AGE_WIDTH - CAUSE_WIDTH - LATENCY_WIDTH - 5;
-    let id = (left * 3 / 5).clamp(ID_WIDTHS.0, ID_WIDTHS.1);
+    let left = width - ROLE_WIDTH - AGE_WIDTH - CAUSE_WIDTHS.0 - LATENCY_WIDTH - 5;
+    let share = (left * 3 / 5).clamp(ID_WIDTHS.0, ID_WIDTHS.1);
+    let needed = u16::try_from(longest_id).unwrap_or(u16::MAX).max(ID_WIDTHS.0);
+    let id = share.min(needed);
+    let cause = (CAUSE_WIDTHS.0 + share - id).min(CAUSE_WIDTHS.1);
+    let left = left - (cause - CAUSE_WIDTHS.0);
     let netns = (left - id).clamp(NETNS_WIDTHS.0, NETNS_WIDTHS.1);
     let mut columns = vec![
         (Column::Role, ROLE_WIDTH),
         (Column::Id, id),
         (Column::Netns, netns),
         (Column::Age, AGE_WIDTH),
-        (Column::Cause, CAUSE_WIDTH),
+        (Column::Cause, cause),
         (Column::Latency, LATENCY_WIDTH),
     ];
     let rest = (left - id).saturating_sub(netns + 1);
@@ -195,5 +200,24 @@ fn draw_findings(data: &NodeData, clock: &Style, theme: Theme, area: Rect, buffe
     put(buffer, Rect { height: 1, ..area }, &StyledLine::plain(&title).styled(theme.strong()));
     for (finding, y) in data.findings.iter().take(shown).zip(area.y + 1..) {
         put(buffer, Rect { y, height: 1, ..area }, &finding_line(finding, clock, theme));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_ids_leave_space_for_the_longest_cause() {
+        let width_of = |longest_id, column| {
+            let columns = columns(112, longest_id);
+            columns.iter().find(|(known, _)| *known == column).map(|(_, width)| *width)
+        };
+        assert_eq!(width_of(4, Column::Id), Some(ID_WIDTHS.0));
+        let longest = "peer-priority-dropped".len();
+        assert_eq!(width_of(4, Column::Cause).map(usize::from), Some(longest));
+        assert_eq!(width_of(36, Column::Id), Some(36));
+        let used: u16 = columns(112, 4).iter().map(|(_, width)| width + 1).sum();
+        assert!(used <= 112, "{used}");
     }
 }

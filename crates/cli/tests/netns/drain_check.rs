@@ -108,7 +108,10 @@ fn a_primary_is_not_safe_until_another_node_has_taken_over() {
         || second.fixture.log(),
         || (drain_check(&second.fixture, &[]).0 == Some(0)).then_some(()),
     );
-    assert_eq!(query_json(&second.fixture, &["drain-check"])["verdict"], "safe");
+    let answer = query_json(&second.fixture, &["drain-check"]);
+    assert_eq!(answer["verdict"], "safe");
+    let peer = &answer["instances"][0]["peer"];
+    assert_eq!((&peer["source"], &peer["advertising"]), (&"192.0.2.1".into(), &true.into()));
 
     let mut waiting = WaitingCommand::new(&first.fixture, "5m");
     waiting.wait_for_progress("1 primary-here; waiting");

@@ -203,6 +203,22 @@ mod tests {
     }
 
     #[test]
+    fn the_completion_has_every_command_and_option_of_the_help() {
+        let completion =
+            include_str!("../../../packaging/completions/vipwatch-neutron-switch.bash");
+        let known: Vec<&str> =
+            completion.split(|c: char| c.is_whitespace() || "'|)".contains(c)).collect();
+        let (usage, _) = HELP.split_once("\n\nA monitor").unwrap();
+        let lines = usage.lines().filter_map(|line| line.strip_prefix("  "));
+        let first = lines.filter(|line| !line.starts_with(' ')).filter_map(|line| {
+            let mut words = line.split_whitespace();
+            words.find(|word| !word.starts_with('-') || word.starts_with("--"))
+        });
+        let missing: Vec<&str> = first.filter(|word| !known.contains(word)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
     fn a_command_line_that_is_wrong_is_refused_with_the_reason() {
         let cases: [(&[&str], &str); 6] = [
             (&[], "a command is missing"),

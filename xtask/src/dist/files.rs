@@ -182,6 +182,11 @@ fn neutron(list: &mut List, inputs: &Inputs) {
         "usr/share/man/man8/vipwatch-neutron-switch.8",
         0o644,
     );
+    list.add(
+        packaging().join("completions/vipwatch-neutron-switch.bash"),
+        "usr/share/bash-completion/completions/vipwatch-neutron-switch",
+        0o644,
+    );
     let logrotate = packaging().join("logrotate").join(name);
     list.add(logrotate, format!("etc/logrotate.d/{name}"), 0o644);
     list.add(

@@ -99,6 +99,12 @@ pub fn openapi() -> Result<PathBuf, TaskError> {
     Ok(debug_programs(&[])?.join("examples").join(OPENAPI))
 }
 
+/// Builds the program of `cargo xtask fuzz keepalived`.
+pub fn compare() -> Result<PathBuf, TaskError> {
+    run_cargo(&["build", "--quiet", "--package", "vipwatch-compare"])?;
+    Ok(target_directory().join("debug/vipwatch-compare"))
+}
+
 /// Builds the program of `cargo xtask bench`.
 pub fn bench() -> Result<PathBuf, TaskError> {
     run_cargo(&["build", "--quiet", "--package", "vipwatch-bench"])?;

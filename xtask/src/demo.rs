@@ -152,7 +152,9 @@ pub fn run(args: &[&str]) -> TaskResult {
     let limit = options.limit(is_terminal);
     if options.is_cluster {
         drop(lines);
-        links(&nodes, Path::new(program)).iter().for_each(|link| println!("{link}"));
+        for link in links(&nodes, Path::new(program)) {
+            println!("{link}");
+        }
         let mut demo = ClusterDemo::start(&mut nodes, &switch, signals, &etcd_lab)?;
         demo.run(limit)?;
         demo.summary();

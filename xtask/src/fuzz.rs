@@ -3,7 +3,6 @@
 //! parser fail is kept and its path is printed.
 
 pub mod keepalived;
-mod mutation;
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -17,7 +17,6 @@ mod man;
 mod openapi;
 mod packages;
 mod provision;
-mod random;
 mod sample;
 mod sandbox;
 mod screenshots;

@@ -5,9 +5,9 @@
 mod lines;
 mod texts;
 
-use crate::random::Random;
 use crate::source::tracked_files;
 use crate::{TaskError, TaskResult};
+use vipwatch_testkit::Random;
 
 pub const HELP: &str = "\
 Print random lines of code, or random comments, log lines and errors, to test how readable they are.

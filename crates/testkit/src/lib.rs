@@ -2,7 +2,7 @@
 //! For tests, benches and the demo: temporary network namespaces ([`lab`]), address changes
 //! ([`address_editor`]), real keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), Neutron's own code
 //! ([`neutron`]), the drop-in as Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), programs on a pseudo-terminal ([`pty`]),
-//! packet captures ([`wire`]), waiting for facts ([`wait`]), real etcd ([`etcd`]), certificates ([`authority`]), and a real
+//! packet captures ([`wire`]), pseudo-random numbers ([`random`]), waiting for facts ([`wait`]), real etcd ([`etcd`]), certificates ([`authority`]), and a real
 //! browser ([`browser`]).
 //!
 //! It needs permission to create network namespaces. `cargo xtask` provides it; without it a test fails with a hint.
@@ -21,6 +21,7 @@ pub mod monitor;
 pub mod neutron;
 pub mod node;
 pub mod pty;
+pub mod random;
 pub mod recorder;
 pub mod release;
 pub mod routers;
@@ -37,6 +38,7 @@ pub use lab::{Lab, TestNetns, peer_of, run, script};
 pub use monitor::{MonitorProcess, Router};
 pub use node::{NodeFixture, NodeProcess};
 pub use pty::PtyProcess;
+pub use random::Random;
 pub use recorder::AddressRecorder;
 pub use release::Release;
 pub use routers::Routers;

@@ -124,7 +124,7 @@ impl<'a> ClusterDemo<'a> {
                 return Ok(());
             }
             println!("── repaired");
-            self.repair(undo)?;
+            self.repair(undo);
             let is_last = matches!(fault, ClusterFault::KillLeader) && end.is_none();
             if self.show(REPAIR_SPAN) || is_over() || is_last {
                 return Ok(());
@@ -184,7 +184,7 @@ impl<'a> ClusterDemo<'a> {
         }
     }
 
-    fn repair(&mut self, repair: Repair) -> TaskResult {
+    fn repair(&mut self, repair: Repair) {
         match repair {
             Repair::Unblock => self.switch.unblock(&self.nodes[0].port),
             Repair::StartKeepalived => {
@@ -197,11 +197,11 @@ impl<'a> ClusterDemo<'a> {
             Repair::StartNode => self.nodes[2].process = Some(self.nodes[2].fixture.start()),
             Repair::StartMember(number) => self.etcd.restart(number),
         }
-        Ok(())
     }
 }
 
 /// The end of a fault.
+#[derive(Clone, Copy)]
 enum Repair {
     Unblock,
     StartKeepalived,

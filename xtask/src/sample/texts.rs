@@ -2,9 +2,9 @@
 //! The comments, log lines and errors that a sample may have.
 
 use super::{SampleEntry, choose};
-use crate::random::Random;
 use crate::source::SourceFile;
 use crate::source::lexer::{PieceKind, code, group_length, line_number, pieces};
+use vipwatch_testkit::Random;
 
 /// What begins a log line: the macros of `tracing`, and the drop-in's own log.
 const LOG_CALLS: [&str; 6] = ["error!(", "warn!(", "info!(", "debug!(", "trace!(", ".line("];

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates valid configurations of keepalived and makes small random changes to them.
 
-use super::keepalived::Sample;
-use crate::random::Random;
+use vipwatch_testkit::Random;
+
+use crate::compare::Sample;
 
 /// Statements of an instance block.
 const STATEMENTS: &[&str] = &[
@@ -76,7 +77,7 @@ const LINES: &[&str] = &[
 ];
 
 /// Generates a configuration with one to three instances and up to six changes.
-pub(super) fn mutated(random: &mut Random) -> Sample {
+pub fn mutated(random: &mut Random) -> Sample {
     let mut main = Vec::new();
     if random.below(3) == 0 {
         main.extend(["global_defs {", "    router_id x"].map(str::to_owned));

@@ -5,6 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
+    /// The numbers of this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }

@@ -10,6 +10,7 @@ mod api_limits;
 mod authority;
 mod capture_threads;
 mod causes;
+mod cluster;
 mod cluster_etcd;
 mod command_line;
 mod completions;

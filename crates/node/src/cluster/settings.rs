@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use vipwatch_cluster::etcd::{ClientCertificate, EtcdLogin, EtcdPassword, EtcdSettings};
+use vipwatch_cluster::findings::EvaluatorSettings;
 use vipwatch_cluster::key::ClusterName;
 use vipwatch_cluster::session::SessionSettings;
 
@@ -42,6 +43,12 @@ pub(super) fn session_settings(
         scope: config.scope,
         heartbeat: config.heartbeat,
         lease: config.lease,
+        evaluator: EvaluatorSettings {
+            settle: config.settle,
+            slow_settle: config.slow_settle,
+            lease: config.lease,
+            min_backups: config.min_backups,
+        },
         ..SessionSettings::new(etcd, config.domain.clone(), node, epoch)
     })
 }

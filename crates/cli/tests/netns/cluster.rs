@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Nodes that share their roles through a real etcd. Each node is a process of its own, with an instance in a namespace of
+//! its own.
+
+use std::path::Path;
+
+use serde_json::Value;
+use vipwatch_testkit::{Etcd, Lab, NodeFixture, NodeProcess, TestNetns, wait_for};
+
+use crate::http_server::HttpServer;
+use crate::support::{PROGRAM, query_json, write};
+
+const ADD: &str = "address add 192.0.2.80/24 dev eth0";
+const REMOVE: &str = "address del 192.0.2.80/24 dev eth0";
+const GROUP: &str = "vrrp:ipv4:51:192.0.2.80";
+
+/// A node of the cluster.
+struct ClusterNode {
+    name: &'static str,
+    netns: TestNetns,
+    fixture: NodeFixture,
+}
+
+impl ClusterNode {
+    /// A node with one instance, which is in a namespace of its own. `more` is added to its configuration.
+    fn new(lab: &Lab, name: &'static str, endpoints: &[String], more: &str) -> Self {
+        let netns = lab.netns(name);
+        netns.add_link("eth0");
+        let directory = lab.path().join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let fixture = NodeFixture::new(Path::new(PROGRAM), &directory);
+        write(&fixture.keepalived_conf(), "");
+        let instance = format!(
+            "[[instance]]\nid = \"VI_1\"\nnetns = \"{}\"\naddresses = [\"192.0.2.80/24 dev eth0\"]\nvrid = 51\n",
+            netns.name()
+        );
+        let cluster = format!(
+            "[cluster]\nendpoints = {endpoints:?}\nheartbeat = \"1s\"\nlease = \"3s\"\nsettle = \"500ms\"\n"
+        );
+        fixture.configure(&format!("[node]\nname = \"{name}\"\n{cluster}{instance}{more}"));
+        Self { name, netns, fixture }
+    }
+
+    fn start(&self) -> NodeProcess {
+        self.fixture.start()
+    }
+
+    /// The members of the group in the view of this node, each as `NODE STATE ROLE`.
+    fn members(&self) -> Vec<String> {
+        let groups = query_json(&self.fixture, &["cluster", "status"]);
+        let group = groups["items"].as_array().into_iter().flatten().find(|one| one["id"] == GROUP);
+        let members = group.and_then(|group| group["members"].as_array()).into_iter().flatten();
+        let text = |key: &str, member: &Value| member[key].as_str().unwrap_or_default().to_owned();
+        members
+            .map(|one| {
+                let [node, state, role] = ["node", "node_state", "role"].map(|key| text(key, one));
+                format!("{node} {state} {role}")
+            })
+            .collect()
+    }
+
+    fn wait_for_members(&self, expected: &[&str]) {
+        let what = format!("{} to see {expected:?}", self.name);
+        vipwatch_testkit::wait_showing(
+            &what,
+            || format!("{:?}\n{}", self.members(), self.fixture.log()),
+            || (self.members() == expected).then_some(()),
+        );
+    }
+
+    /// The names of the open findings of the cluster.
+    fn findings(&self) -> Vec<String> {
+        let list = query_json(&self.fixture, &["cluster", "findings"]);
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        items.iter().filter_map(|item| Some(item["name"].as_str()?.to_owned())).collect()
+    }
+
+    fn wait_for_finding(&self, name: &str) {
+        let what = format!("{} to see {name}", self.name);
+        vipwatch_testkit::wait_showing(
+            &what,
+            || self.fixture.log(),
+            || self.findings().iter().any(|found| found == name).then_some(()),
+        );
+    }
+
+    fn connection(&self) -> String {
+        let status = query_json(&self.fixture, &["cluster", "status"]);
+        status["connection"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+#[test]
+fn two_nodes_see_the_role_of_each_other_and_each_change_of_it() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let [a, b] = ["a", "b"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), ""));
+    a.netns.ip(ADD);
+    let (_process_a, _process_b) = (a.start(), b.start());
+    for node in [&a, &b] {
+        node.wait_for_members(&["a live primary", "b live backup"]);
+    }
+    a.netns.ip(REMOVE);
+    b.netns.ip(ADD);
+    for node in [&a, &b] {
+        node.wait_for_members(&["a live backup", "b live primary"]);
+    }
+    let history = query_json(&a.fixture, &["cluster", "history"]);
+    let transitions = history["items"].as_array().unwrap().iter();
+    let of_b: Vec<&Value> = transitions.filter(|item| item["node"] == "b").collect();
+    assert!(of_b.iter().any(|item| item["to"] == "primary"), "{history:#}");
+}
+
+#[test]
+fn a_killed_node_is_lost_and_a_stopped_one_is_not() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let [a, b, c] = ["a", "b", "c"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), ""));
+    a.netns.ip(ADD);
+    let (process_a, _process_b, process_c) = (a.start(), b.start(), c.start());
+    b.wait_for_members(&["a live primary", "b live backup", "c live backup"]);
+    assert!(process_c.stop().success());
+    b.wait_for_members(&["a live primary", "b live backup", "c stopped backup"]);
+    process_a.kill();
+    b.wait_for_members(&["a lost primary", "b live backup", "c stopped backup"]);
+    b.wait_for_finding("cluster-node-lost");
+    let findings = query_json(&b.fixture, &["cluster", "findings"]);
+    let lost = findings["items"].as_array().unwrap().iter();
+    let lost: Vec<&Value> = lost.filter(|item| item["name"] == "cluster-node-lost").collect();
+    assert_eq!(lost.len(), 1, "{findings:#}");
+    assert_eq!(lost[0]["nodes"], serde_json::json!(["a"]));
+    let _process_a = a.start();
+    b.wait_for_members(&["a live primary", "b live backup", "c stopped backup"]);
+    wait_for("the end of the finding", || {
+        (!b.findings().iter().any(|name| name == "cluster-node-lost")).then_some(())
+    });
+}
+
+#[test]
+fn a_node_works_on_without_etcd_and_catches_up_when_etcd_is_back() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let [a, b] = ["a", "b"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), ""));
+    a.netns.ip(ADD);
+    let (_process_a, _process_b) = (a.start(), b.start());
+    b.wait_for_members(&["a live primary", "b live backup"]);
+    etcd.kill(0);
+    wait_for("an old view", || (b.connection() == "stale").then_some(()));
+    let doctor = || b.fixture.run_text(&["doctor"]);
+    wait_for("the finding", || doctor().contains("node-cluster").then_some(()));
+    a.netns.ip(REMOVE);
+    b.netns.ip(ADD);
+    crate::support::wait_for_role(&b.fixture, "VI_1", "primary");
+    crate::support::wait_for_role(&a.fixture, "VI_1", "backup");
+    b.wait_for_members(&["a live primary", "b live backup"]);
+    etcd.restart(0);
+    for node in [&a, &b] {
+        node.wait_for_members(&["a live backup", "b live primary"]);
+        assert_eq!(node.connection(), "connected");
+    }
+    wait_for("the end of the finding", || (!doctor().contains("node-cluster")).then_some(()));
+}
+
+#[test]
+fn two_primaries_are_reported_once_to_a_webhook_of_the_cluster() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let server = HttpServer::new(&[503]);
+    let webhook = format!(
+        "[[notify]]\n[[notify.webhook]]\nname = \"operations\"\nurl = \"{}\"\non = [\"finding\"]\n",
+        server.url
+    );
+    let [a, b] = ["a", "b"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), &webhook));
+    a.netns.ip(ADD);
+    let (_process_a, _process_b) = (a.start(), b.start());
+    b.wait_for_members(&["a live primary", "b live backup"]);
+    b.netns.ip(ADD);
+    for node in [&a, &b] {
+        node.wait_for_finding("cluster-two-primaries");
+    }
+    let bodies = || -> Vec<Value> {
+        let bodies = server.accepted_bodies().into_iter();
+        bodies.filter(|body| body["finding"]["name"] == "cluster-two-primaries").collect()
+    };
+    wait_for("the notification", || (!bodies().is_empty()).then_some(()));
+    wait_for("the record of the delivery", || {
+        let findings = query_json(&a.fixture, &["cluster", "findings"]);
+        (findings["items"][0]["delivered"] == serde_json::json!(["operations"])).then_some(())
+    });
+    let doctor = a.fixture.run_text(&["findings"]);
+    assert!(doctor.contains("cluster-two-primaries"), "{doctor}");
+    b.netns.ip(REMOVE);
+    wait_for("the end of the finding", || (bodies().len() == 2).then_some(()));
+    let bodies = bodies();
+    let states: Vec<&Value> = bodies.iter().map(|body| &body["state"]).collect();
+    assert_eq!(states, ["open", "closed"], "each is delivered once: {bodies:#?}");
+    assert_eq!(bodies[0]["scope"], "cluster");
+    assert_eq!(bodies[0]["cluster"]["group"], GROUP);
+    assert_eq!(bodies[0]["cluster"]["nodes"], serde_json::json!(["a", "b"]));
+}

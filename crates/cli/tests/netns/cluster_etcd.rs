@@ -149,13 +149,13 @@ fn json(etcd: &str, args: &[&str]) -> Value {
 }
 
 /// A running `cluster watch`, which writes its output to a file. It is killed when this value is dropped.
-struct ClusterWatch {
+pub(crate) struct ClusterWatch {
     child: Child,
     output: PathBuf,
 }
 
 impl ClusterWatch {
-    fn new(directory: &Path, args: &[&str]) -> Self {
+    pub(crate) fn new(directory: &Path, args: &[&str]) -> Self {
         let output = directory.join("watch-output");
         let mut command = vipwatch(args);
         command
@@ -166,7 +166,7 @@ impl ClusterWatch {
 
     /// Waits until a line contains all these texts.
     #[track_caller]
-    fn wait_for_line(&self, parts: &[&str]) {
+    pub(crate) fn wait_for_line(&self, parts: &[&str]) {
         let has = |line: &str| parts.iter().all(|part| line.contains(part));
         wait_showing(
             &parts.join(" "),
@@ -269,6 +269,16 @@ fn an_empty_domain_lists_the_domains_that_exist() {
     assert!(text.contains("there are: prod, test"), "{text}");
     let (code, text) = run(&["--etcd", &url, "--domain", "prod", "cluster", "nodes"]);
     assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn without_a_node_and_without_an_address_the_hint_names_both() {
+    for command in ["status", "watch", "findings", "history", "balance", "nodes"] {
+        let (code, text) = run(&["cluster", command]);
+        assert_eq!(code, 4, "{command}: {text}");
+        assert!(text.contains("no vipwatch node is listening"), "{command}: {text}");
+        assert!(text.contains("or the address of etcd with --etcd"), "{command}: {text}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::basis::check_configured;
 use super::etcd;
 use crate::args::{EtcdOptions, NodeOptions};
 use crate::failure::{CommandError, note};
-use crate::source::query_node;
+use crate::source::query_node_or;
 
 /// Reads the documents of the cluster.
 pub(super) enum ClusterReader<'a> {
@@ -89,9 +89,16 @@ fn query<T>(
     from_node: impl FnOnce(&Client) -> Result<T, ClientError>,
     basis: impl FnOnce(&T) -> &ClusterBasis,
 ) -> Result<T, CommandError> {
-    let document = query_node(options, from_node)?;
+    let document = query_node_or(options, from_node, not_listening)?;
     check_configured(basis(&document))?;
     Ok(document)
+}
+
+/// The error if no node is listening: another node, or etcd, has the answer too.
+pub(super) fn not_listening(error: &ClientError) -> CommandError {
+    let hint =
+        "start `vipwatch node`, give its socket with --socket, or the address of etcd with --etcd";
+    CommandError::from(error).hint(hint)
 }
 
 /// A document of the view that was read from etcd.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use vipwatch_api::ClusterState;
-use vipwatch_api::client::Client;
+use vipwatch_api::client::{Client, ClientError};
 use vipwatch_cluster::document;
 use vipwatch_cluster::reader::{EtcdReader, ReadProgress};
 
@@ -40,7 +40,10 @@ impl ClusterFeed {
     pub(super) fn first(&mut self) -> Result<ClusterState, CommandError> {
         match self {
             Self::Node(feed) => {
-                let state = feed.next()?;
+                let state = feed.next().map_err(|error| match error {
+                    ClientError::NotListening(_) => source::not_listening(&error),
+                    error => error.into(),
+                })?;
                 check_configured(&state.basis)?;
                 Ok(state)
             }

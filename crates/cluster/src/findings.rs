@@ -28,12 +28,12 @@ use vipwatch_core::Moment;
 use vipwatch_core::flapping::FLAP_SPAN;
 
 use self::condition::{
-    Condition, ConditionContext, advert_interval, conditions, unconfirmed_claims,
+    ConditionContext, FindingCondition, advert_interval, conditions, unconfirmed_claims,
 };
 pub use self::kind::ClusterFindingKind;
 use self::lost_node::LostNodes;
-use self::open::{FindingSubject, OpenFindings};
-use self::schedule::Schedule;
+use self::open::{ClusterFindingSubject, OpenClusterFindings};
+use self::schedule::EvaluationSchedule;
 use self::track::{BucketTrack, GroupTrack, Unconfirmed};
 use crate::group::{Group, SharedAddresses};
 use crate::key::{Bucket, ClusterName};
@@ -78,7 +78,7 @@ pub struct EvaluationTime {
 /// The lists `told_open` and `told_closed` of the record are those of the view: if a target was notified since, the
 /// stored record has more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FindingChange {
+pub enum ClusterFindingChange {
     /// A new finding.
     Opened(FindingRecord),
     /// An open finding has another text, confidence or list of nodes.
@@ -91,11 +91,11 @@ pub enum FindingChange {
 #[derive(Debug)]
 pub struct Evaluator {
     settings: EvaluatorSettings,
-    open: OpenFindings,
+    open: OpenClusterFindings,
     buckets: BTreeMap<Bucket, BucketTrack>,
     lost: LostNodes,
     unconfirmed: Unconfirmed,
-    schedule: Schedule,
+    schedule: EvaluationSchedule,
     shared: SharedAddresses,
     /// The last change of the view that was evaluated.
     serial: ViewSerial,
@@ -115,11 +115,11 @@ impl Evaluator {
     ) -> Self {
         Self {
             settings,
-            open: OpenFindings::new(reporter, open),
+            open: OpenClusterFindings::new(reporter, open),
             buckets: BTreeMap::new(),
             lost: LostNodes::default(),
             unconfirmed: Unconfirmed::default(),
-            schedule: Schedule::default(),
+            schedule: EvaluationSchedule::default(),
             shared: SharedAddresses::default(),
             serial: ViewSerial::default(),
             connected: None,
@@ -152,7 +152,11 @@ impl Evaluator {
     }
 
     /// Evaluates a view that follows etcd and contains all groups. `view` must be the same one each time.
-    pub fn evaluate(&mut self, view: &ClusterView, time: EvaluationTime) -> Vec<FindingChange> {
+    pub fn evaluate(
+        &mut self,
+        view: &ClusterView,
+        time: EvaluationTime,
+    ) -> Vec<ClusterFindingChange> {
         self.first.get_or_insert(time.now);
         let is_new_connection = self.connected.is_none();
         let connected = *self.connected.get_or_insert(time.now);
@@ -226,7 +230,7 @@ impl Evaluator {
         view: &ClusterView,
         bucket: &Bucket,
         time: EvaluationTime,
-        changes: &mut Vec<FindingChange>,
+        changes: &mut Vec<ClusterFindingChange>,
     ) {
         let mut groups = view.groups_of(bucket);
         let mut before = self.buckets.remove(bucket).unwrap_or_default();
@@ -253,7 +257,7 @@ impl Evaluator {
         group: &Group,
         track: &mut GroupTrack,
         now: Moment,
-    ) -> Vec<Condition> {
+    ) -> Vec<FindingCondition> {
         track.count_claimants(group, now);
         let flapping_since =
             track.flapping_since(now).or_else(|| self.continued_flapping(group, now));
@@ -264,7 +268,8 @@ impl Evaluator {
         let (settings, has_two_nodes) = (&self.settings, self.has_two_nodes);
         let context = ConditionContext { settings, has_two_nodes, is_flapping };
         let mut conditions = conditions(group, context);
-        let two_primaries = FindingSubject::group(ClusterFindingKind::TwoPrimaries, &group.id);
+        let two_primaries =
+            ClusterFindingSubject::group(ClusterFindingKind::TwoPrimaries, &group.id);
         if track.is_pending(ClusterFindingKind::TwoPrimaries) || self.open.contains(&two_primaries)
         {
             conditions.extend(unconfirmed_claims(group));
@@ -273,7 +278,7 @@ impl Evaluator {
         let advert = advert_interval(group);
         let mut settled = Vec::new();
         for condition in conditions {
-            let subject = FindingSubject::group(condition.kind, &group.id);
+            let subject = ClusterFindingSubject::group(condition.kind, &group.id);
             let since = track.pending_since(condition.kind, now);
             let due = since + condition.kind.settle(&self.settings, advert);
             // The missing confirmation of a claim leads to an evaluation of its own.
@@ -289,7 +294,7 @@ impl Evaluator {
 
     /// An earlier reporter found that the group is flapping, and this one does not know all changes that count yet.
     fn continued_flapping(&self, group: &Group, now: Moment) -> Option<Moment> {
-        let subject = FindingSubject::group(ClusterFindingKind::Flapping, &group.id);
+        let subject = ClusterFindingSubject::group(ClusterFindingKind::Flapping, &group.id);
         let begin = self.first.filter(|begin| now.since(*begin) < FLAP_SPAN)?;
         self.open.is_continued(&subject).then_some(begin)
     }
@@ -299,7 +304,7 @@ impl Evaluator {
         &mut self,
         view: &ClusterView,
         time: EvaluationTime,
-        changes: &mut Vec<FindingChange>,
+        changes: &mut Vec<ClusterFindingChange>,
     ) {
         let groups: BTreeSet<&str> =
             self.buckets.values().flat_map(BucketTrack::group_ids).collect();

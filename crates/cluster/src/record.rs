@@ -194,7 +194,7 @@ pub struct ReporterRecord {
 
 /// The reason why a value is not used.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordError {
+pub enum ClusterRecordError {
     /// The value is too long.
     #[error("the value has {bytes} bytes, more than {MAX_VALUE_BYTES}")]
     TooLong {
@@ -232,15 +232,15 @@ struct Head {
 }
 
 /// Decodes a value. The checks that depend on the key are those of [`RoleRecord::check`] and its equals.
-pub(crate) fn decode<T: for<'a> Deserialize<'a>>(value: &[u8]) -> Result<T, RecordError> {
+pub(crate) fn decode<T: for<'a> Deserialize<'a>>(value: &[u8]) -> Result<T, ClusterRecordError> {
     if value.len() > MAX_VALUE_BYTES {
-        return Err(RecordError::TooLong { bytes: value.len() });
+        return Err(ClusterRecordError::TooLong { bytes: value.len() });
     }
-    let head: Head = serde_json::from_slice(value).map_err(RecordError::Invalid)?;
+    let head: Head = serde_json::from_slice(value).map_err(ClusterRecordError::Invalid)?;
     if head.schema > FORMAT {
-        return Err(RecordError::Newer(head.schema));
+        return Err(ClusterRecordError::Newer(head.schema));
     }
-    serde_json::from_slice(value).map_err(RecordError::Invalid)
+    serde_json::from_slice(value).map_err(ClusterRecordError::Invalid)
 }
 
 /// The bytes of a value.
@@ -266,7 +266,7 @@ pub enum ClusterRecord {
 
 impl ClusterRecord {
     /// Decodes and checks the value of a key.
-    pub fn decode(key: &ClusterKey, value: &[u8]) -> Result<Self, RecordError> {
+    pub fn decode(key: &ClusterKey, value: &[u8]) -> Result<Self, ClusterRecordError> {
         match key {
             ClusterKey::Node(node) => {
                 let record: NodeRecord = decode(value)?;
@@ -294,7 +294,7 @@ impl ClusterRecord {
 }
 
 impl RoleRecord {
-    fn check(&self, node: &ClusterName, instance: &str) -> Result<(), RecordError> {
+    fn check(&self, node: &ClusterName, instance: &str) -> Result<(), ClusterRecordError> {
         same_name(&self.node, node.as_str())?;
         same_name(&self.instance, instance)?;
         short_list("addresses", self.addresses.len(), MAX_ADDRESSES)?;
@@ -302,16 +302,16 @@ impl RoleRecord {
     }
 }
 
-fn same_name(found: &str, expected: &str) -> Result<(), RecordError> {
+fn same_name(found: &str, expected: &str) -> Result<(), ClusterRecordError> {
     if found == expected {
         return Ok(());
     }
     let found = found.chars().take(80).collect();
-    Err(RecordError::OtherKey { found, expected: expected.to_owned() })
+    Err(ClusterRecordError::OtherKey { found, expected: expected.to_owned() })
 }
 
-fn short_list(list: &'static str, entries: usize, limit: usize) -> Result<(), RecordError> {
-    if entries <= limit { Ok(()) } else { Err(RecordError::LongList { list, entries }) }
+fn short_list(list: &'static str, entries: usize, limit: usize) -> Result<(), ClusterRecordError> {
+    if entries <= limit { Ok(()) } else { Err(ClusterRecordError::LongList { list, entries }) }
 }
 
 /// How certain a finding is.

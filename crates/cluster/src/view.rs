@@ -34,7 +34,7 @@ use self::range::KeyRange;
 use self::role::RoleTable;
 pub use self::role::{RoleView, ViewSerial};
 use crate::key::{Bucket, ClusterKey, ClusterName, FindingId, KeySpace};
-use crate::record::{ClusterRecord, FindingRecord, RecordError, ReporterRecord};
+use crate::record::{ClusterRecord, ClusterRecordError, FindingRecord, ReporterRecord};
 
 /// A key and its value, as etcd stores them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -281,7 +281,7 @@ impl ClusterView {
             }
             Err(error) => {
                 let reason = match error {
-                    RecordError::Newer(_) => GoneReason::Newer,
+                    ClusterRecordError::Newer(_) => GoneReason::Newer,
                     _ => GoneReason::Invalid,
                 };
                 self.remove(&key);

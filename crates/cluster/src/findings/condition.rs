@@ -16,7 +16,7 @@ use crate::record::Confidence;
 
 /// A condition that holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Condition {
+pub(super) struct FindingCondition {
     pub(super) kind: ClusterFindingKind,
     pub(super) confidence: Confidence,
     /// The names of the nodes that it is about, in order.
@@ -60,7 +60,7 @@ pub(super) fn advert_interval(group: &Group) -> Duration {
 }
 
 /// All conditions that hold for a group.
-pub(super) fn conditions(group: &Group, context: ConditionContext<'_>) -> Vec<Condition> {
+pub(super) fn conditions(group: &Group, context: ConditionContext<'_>) -> Vec<FindingCondition> {
     if !group.ambiguities.is_empty() {
         return vec![ambiguous(group)];
     }
@@ -76,7 +76,7 @@ pub(super) fn conditions(group: &Group, context: ConditionContext<'_>) -> Vec<Co
     conditions
 }
 
-fn ambiguous(group: &Group) -> Condition {
+fn ambiguous(group: &Group) -> FindingCondition {
     let reasons = group.ambiguities.iter().map(|ambiguity| match ambiguity {
         Ambiguity::NodeTwice { node } => format!("node {node} has two instances in the group"),
         Ambiguity::OtherGroup { id, address } => {
@@ -91,10 +91,16 @@ fn ambiguous(group: &Group) -> Condition {
     );
     let nodes = names(group.members.iter());
     let kind = ClusterFindingKind::AmbiguousGroup;
-    Condition { kind, confidence: Confidence::Certain, nodes, text, evidence: evidence::of(group) }
+    FindingCondition {
+        kind,
+        confidence: Confidence::Certain,
+        nodes,
+        text,
+        evidence: evidence::of(group),
+    }
 }
 
-fn disagreement(group: &Group) -> Option<Condition> {
+fn disagreement(group: &Group) -> Option<FindingCondition> {
     let is_disagreement = |name: &&String| DISAGREEMENTS.contains(&name.as_str());
     let differing: Vec<&GroupMember> = group
         .members
@@ -124,7 +130,7 @@ fn disagreement(group: &Group) -> Option<Condition> {
     );
     let nodes = names(differing.into_iter());
     let kind = ClusterFindingKind::Disagreement;
-    Some(Condition {
+    Some(FindingCondition {
         kind,
         confidence: Confidence::Certain,
         nodes,

@@ -7,7 +7,7 @@ use vipwatch_api::ClusterNodeState;
 use vipwatch_core::Moment;
 
 use super::EvaluatorSettings;
-use super::condition::Condition;
+use super::condition::FindingCondition;
 use super::kind::ClusterFindingKind;
 use crate::key::ClusterName;
 use crate::record::Confidence;
@@ -32,7 +32,7 @@ struct LostNode {
 pub(super) struct LostCondition {
     pub(super) node: ClusterName,
     pub(super) is_settled: bool,
-    pub(super) condition: Condition,
+    pub(super) condition: FindingCondition,
 }
 
 impl LostNodes {
@@ -75,7 +75,7 @@ fn is_lost(node: &NodeView<'_>) -> bool {
     node.state == ClusterNodeState::Lost && node.member.is_some()
 }
 
-fn condition(node: &NodeView<'_>) -> Condition {
+fn condition(node: &NodeView<'_>) -> FindingCondition {
     let name = node.name;
     let text = format!(
         "node {name} is lost: the lease of its process has ended, and vipwatch was not stopped there"
@@ -93,5 +93,5 @@ fn condition(node: &NodeView<'_>) -> Condition {
     }
     let nodes = vec![name.to_string()];
     let (kind, confidence) = (ClusterFindingKind::NodeLost, Confidence::Certain);
-    Condition { kind, confidence, nodes, text, evidence }
+    FindingCondition { kind, confidence, nodes, text, evidence }
 }

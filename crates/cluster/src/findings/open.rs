@@ -3,22 +3,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::condition::Condition;
+use super::condition::FindingCondition;
 use super::kind::ClusterFindingKind;
 use super::lost_node::LostCondition;
-use super::{EvaluationTime, FindingChange};
+use super::{ClusterFindingChange, EvaluationTime};
 use crate::key::ClusterName;
 use crate::record::{FORMAT, FindingRecord};
 use crate::view::ClusterView;
 
 /// What a finding is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum FindingSubject {
+pub(super) enum ClusterFindingSubject {
     Group { id: String, kind: ClusterFindingKind },
     Node { name: String, kind: ClusterFindingKind },
 }
 
-impl FindingSubject {
+impl ClusterFindingSubject {
     pub(super) fn group(kind: ClusterFindingKind, id: &str) -> Self {
         Self::Group { id: id.to_owned(), kind }
     }
@@ -52,20 +52,20 @@ struct OpenFinding {
 }
 
 #[derive(Debug)]
-pub(super) struct OpenFindings {
+pub(super) struct OpenClusterFindings {
     reporter: String,
-    findings: BTreeMap<FindingSubject, OpenFinding>,
+    findings: BTreeMap<ClusterFindingSubject, OpenFinding>,
     /// The number of findings that this evaluator has opened, so that each has an id of its own.
     opened: u64,
 }
 
-impl OpenFindings {
+impl OpenClusterFindings {
     pub(super) fn new(
         reporter: &ClusterName,
         open: impl IntoIterator<Item = FindingRecord>,
     ) -> Self {
         let known = open.into_iter().filter_map(|record| {
-            let subject = FindingSubject::of_record(&record)?;
+            let subject = ClusterFindingSubject::of_record(&record)?;
             Some((subject, OpenFinding { record, is_continued: true }))
         });
         Self { reporter: reporter.to_string(), findings: known.collect(), opened: 0 }
@@ -75,18 +75,18 @@ impl OpenFindings {
         self.findings.values().map(|finding| &finding.record)
     }
 
-    pub(super) fn contains(&self, subject: &FindingSubject) -> bool {
+    pub(super) fn contains(&self, subject: &ClusterFindingSubject) -> bool {
         self.findings.contains_key(subject)
     }
 
-    pub(super) fn is_continued(&self, subject: &FindingSubject) -> bool {
+    pub(super) fn is_continued(&self, subject: &ClusterFindingSubject) -> bool {
         self.findings.get(subject).is_some_and(|finding| finding.is_continued)
     }
 
     /// The groups with an open finding.
     pub(super) fn groups(&self) -> impl Iterator<Item = &str> {
         let groups: BTreeSet<&str> =
-            self.findings.keys().filter_map(FindingSubject::group_id).collect();
+            self.findings.keys().filter_map(ClusterFindingSubject::group_id).collect();
         groups.into_iter()
     }
 
@@ -94,19 +94,20 @@ impl OpenFindings {
     pub(super) fn update_group(
         &mut self,
         group: &str,
-        settled: Vec<Condition>,
+        settled: Vec<FindingCondition>,
         view: &ClusterView,
         time: EvaluationTime,
-        changes: &mut Vec<FindingChange>,
+        changes: &mut Vec<ClusterFindingChange>,
     ) {
-        let subjects = settled.iter().map(|it| FindingSubject::group(it.kind, group));
-        let wanted: BTreeSet<FindingSubject> = subjects.collect();
-        let all = ClusterFindingKind::ALL.iter().map(|kind| FindingSubject::group(*kind, group));
+        let subjects = settled.iter().map(|it| ClusterFindingSubject::group(it.kind, group));
+        let wanted: BTreeSet<ClusterFindingSubject> = subjects.collect();
+        let all =
+            ClusterFindingKind::ALL.iter().map(|kind| ClusterFindingSubject::group(*kind, group));
         for subject in all.filter(|subject| !wanted.contains(subject)) {
             changes.extend(self.close(&subject, view, time));
         }
         for condition in settled {
-            let subject = FindingSubject::group(condition.kind, group);
+            let subject = ClusterFindingSubject::group(condition.kind, group);
             changes.extend(self.set(subject, condition, view, time));
         }
     }
@@ -117,16 +118,17 @@ impl OpenFindings {
         conditions: Vec<LostCondition>,
         view: &ClusterView,
         time: EvaluationTime,
-        changes: &mut Vec<FindingChange>,
+        changes: &mut Vec<ClusterFindingChange>,
     ) {
-        let subject =
-            |node: &ClusterName| FindingSubject::node(ClusterFindingKind::NodeLost, node.as_str());
-        let lost: BTreeSet<FindingSubject> =
-            conditions.iter().map(|it| subject(&it.node)).collect();
-        let is_over = |subject: &FindingSubject| {
-            matches!(subject, FindingSubject::Node { .. }) && !lost.contains(subject)
+        let subject = |node: &ClusterName| {
+            ClusterFindingSubject::node(ClusterFindingKind::NodeLost, node.as_str())
         };
-        let over: Vec<FindingSubject> =
+        let lost: BTreeSet<ClusterFindingSubject> =
+            conditions.iter().map(|it| subject(&it.node)).collect();
+        let is_over = |subject: &ClusterFindingSubject| {
+            matches!(subject, ClusterFindingSubject::Node { .. }) && !lost.contains(subject)
+        };
+        let over: Vec<ClusterFindingSubject> =
             self.findings.keys().filter(|subject| is_over(subject)).cloned().collect();
         for subject in over {
             changes.extend(self.close(&subject, view, time));
@@ -141,16 +143,16 @@ impl OpenFindings {
     /// Opens a finding, or changes it if it is open with another content.
     fn set(
         &mut self,
-        subject: FindingSubject,
-        condition: Condition,
+        subject: ClusterFindingSubject,
+        condition: FindingCondition,
         view: &ClusterView,
         time: EvaluationTime,
-    ) -> Option<FindingChange> {
+    ) -> Option<ClusterFindingChange> {
         let Some(finding) = self.findings.get_mut(&subject) else {
             let record = self.new_record(&subject, condition, view, time);
             let finding = OpenFinding { record: record.clone(), is_continued: false };
             self.findings.insert(subject, finding);
-            return Some(FindingChange::Opened(record));
+            return Some(ClusterFindingChange::Opened(record));
         };
         let record = &mut finding.record;
         let is_same = record.text == condition.text
@@ -166,31 +168,31 @@ impl OpenFindings {
         record.evidence = condition.evidence;
         record.reporter.clone_from(&self.reporter);
         record.changed = time.at;
-        Some(FindingChange::Changed(record.clone()))
+        Some(ClusterFindingChange::Changed(record.clone()))
     }
 
     fn close(
         &mut self,
-        subject: &FindingSubject,
+        subject: &ClusterFindingSubject,
         view: &ClusterView,
         time: EvaluationTime,
-    ) -> Option<FindingChange> {
+    ) -> Option<ClusterFindingChange> {
         let finding = self.findings.remove(subject)?;
         let reporter = self.reporter.clone();
         let closed = Some(time.at);
         let record = FindingRecord { closed, reporter, ..with_told(&finding.record, view) };
-        Some(FindingChange::Closed(record))
+        Some(ClusterFindingChange::Closed(record))
     }
 
     fn new_record(
         &mut self,
-        subject: &FindingSubject,
-        condition: Condition,
+        subject: &ClusterFindingSubject,
+        condition: FindingCondition,
         view: &ClusterView,
         time: EvaluationTime,
     ) -> FindingRecord {
         self.opened += 1;
-        let Condition { kind, confidence, nodes, text, evidence } = condition;
+        let FindingCondition { kind, confidence, nodes, text, evidence } = condition;
         FindingRecord {
             schema: FORMAT,
             id: format!("{}-{}-{}", view.revision(), self.opened, kind.short_name()),

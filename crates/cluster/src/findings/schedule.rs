@@ -10,9 +10,9 @@ use crate::key::Bucket;
 /// Times, the earliest first.
 // BOUND: one entry for each pending condition; a condition that is gone leaves its entry until its time.
 #[derive(Debug, Default)]
-pub(super) struct Schedule(BTreeSet<(Moment, Bucket)>);
+pub(super) struct EvaluationSchedule(BTreeSet<(Moment, Bucket)>);
 
-impl Schedule {
+impl EvaluationSchedule {
     pub(super) fn add(&mut self, at: Moment, bucket: &Bucket) {
         self.0.insert((at, bucket.clone()));
     }

@@ -39,7 +39,7 @@ impl Evaluation {
         words(self.changes())
     }
 
-    fn changes(&mut self) -> Vec<FindingChange> {
+    fn changes(&mut self) -> Vec<ClusterFindingChange> {
         let now = Moment::new(self.now);
         let at = time(i64::try_from(self.now.as_secs()).unwrap());
         self.evaluator.evaluate(&self.cluster.view, EvaluationTime { now, at })
@@ -50,7 +50,7 @@ impl Evaluation {
         words(self.pass_changes(seconds))
     }
 
-    fn pass_changes(&mut self, seconds: f64) -> Vec<FindingChange> {
+    fn pass_changes(&mut self, seconds: f64) -> Vec<ClusterFindingChange> {
         let end = self.now + Duration::from_secs_f64(seconds);
         let mut changes = self.changes();
         while let Some(next) = self.evaluator.next_check()
@@ -87,11 +87,11 @@ fn new_evaluator(open: impl IntoIterator<Item = FindingRecord>) -> Evaluator {
 }
 
 /// `+` opened, `~` changed, `-` closed, with the name of the finding without its first part.
-fn words(changes: Vec<FindingChange>) -> Vec<String> {
+fn words(changes: Vec<ClusterFindingChange>) -> Vec<String> {
     let word = |change| match change {
-        FindingChange::Opened(record) => format!("+{}", short(&record)),
-        FindingChange::Changed(record) => format!("~{}", short(&record)),
-        FindingChange::Closed(record) => format!("-{}", short(&record)),
+        ClusterFindingChange::Opened(record) => format!("+{}", short(&record)),
+        ClusterFindingChange::Changed(record) => format!("~{}", short(&record)),
+        ClusterFindingChange::Closed(record) => format!("-{}", short(&record)),
     };
     changes.into_iter().map(word).collect()
 }

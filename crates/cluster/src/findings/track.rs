@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use vipwatch_core::Moment;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
 
-use super::condition::Condition;
+use super::condition::FindingCondition;
 use super::kind::ClusterFindingKind;
 use crate::group::{Group, GroupMember};
 use crate::key::{Bucket, ClusterName};
@@ -108,7 +108,7 @@ impl GroupTrack {
     }
 
     /// Forgets the conditions that no longer hold, and changes that no longer count.
-    pub(super) fn keep_pending(&mut self, conditions: &[Condition], now: Moment) {
+    pub(super) fn keep_pending(&mut self, conditions: &[FindingCondition], now: Moment) {
         let Some(detail) = &mut self.detail else { return };
         let holds = |kind| conditions.iter().any(|condition| condition.kind == kind);
         detail.pending.retain(|(kind, _)| holds(*kind));

@@ -7,7 +7,7 @@ use crate::key::KeySpace;
 const ROLE: &str = r#"{"schema":1,"node":"a","instance":"VI_1","name":"VI_1","epoch":"5f3a","seq":7,
     "role":"primary","origin":"keepalived","interface":"eth0","addresses":["192.0.2.80/24"]}"#;
 
-fn decode_role(value: &str) -> Result<ClusterRecord, RecordError> {
+fn decode_role(value: &str) -> Result<ClusterRecord, ClusterRecordError> {
     let keys = KeySpace::new(&"prod".parse().unwrap());
     let key = keys.parse("/vipwatch/v1/prod/role/vrrp:ipv4:51/a/VI_1").unwrap();
     ClusterRecord::decode(&key, value.as_bytes())
@@ -30,22 +30,22 @@ fn fields_and_words_of_a_later_release_are_ignored() {
 #[test]
 fn a_later_format_is_an_error_of_its_own() {
     let value = ROLE.replacen(r#""schema":1"#, r#""schema":2"#, 1);
-    assert!(matches!(decode_role(&value), Err(RecordError::Newer(2))));
+    assert!(matches!(decode_role(&value), Err(ClusterRecordError::Newer(2))));
 }
 
 #[test]
 fn a_record_about_another_node_is_refused() {
     let value = ROLE.replacen(r#""node":"a""#, r#""node":"b""#, 1);
-    assert!(matches!(decode_role(&value), Err(RecordError::OtherKey { .. })));
+    assert!(matches!(decode_role(&value), Err(ClusterRecordError::OtherKey { .. })));
 }
 
 #[test]
 fn garbage_is_refused() {
     for value in ["", "null", "7", "{}", "[1]", "\u{0}", r#"{"schema":1}"#, r#"{"schema":-1}"#] {
-        assert!(matches!(decode_role(value), Err(RecordError::Invalid(_))), "{value:?}");
+        assert!(matches!(decode_role(value), Err(ClusterRecordError::Invalid(_))), "{value:?}");
     }
     let long = format!("{ROLE}{}", " ".repeat(MAX_VALUE_BYTES));
-    assert!(matches!(decode_role(&long), Err(RecordError::TooLong { .. })));
+    assert!(matches!(decode_role(&long), Err(ClusterRecordError::TooLong { .. })));
 }
 
 #[test]

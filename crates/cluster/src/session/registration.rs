@@ -11,7 +11,7 @@ use super::SessionSettings;
 use crate::etcd::{Connection, EtcdError, LeaseId, LeaseStream, TxnResult};
 use crate::key::{ClusterKey, KeySpace};
 use crate::record::{
-    ClusterRecord, FORMAT, MemberRecord, MemberState, NodeRecord, RecordError, encode,
+    ClusterRecord, ClusterRecordError, FORMAT, MemberRecord, MemberState, NodeRecord, encode,
 };
 use crate::view::StoredValue;
 
@@ -183,7 +183,7 @@ impl NodeIdentityKeys {
                 let NodeRecord { epoch, version, .. } = *record;
                 Some(RegistrationLoss::NameTaken { epoch, version })
             }
-            Err(RecordError::Newer(_)) => {
+            Err(ClusterRecordError::Newer(_)) => {
                 let unknown = || "unknown".to_owned();
                 Some(RegistrationLoss::NameTaken { epoch: unknown(), version: unknown() })
             }

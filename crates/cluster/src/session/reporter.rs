@@ -11,7 +11,7 @@ use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 
 use super::{ClusterEvent, DeliveredFinding};
 use crate::etcd::{LeaseId, MAX_OPERATIONS};
-use crate::findings::{EvaluationTime, Evaluator, EvaluatorSettings, FindingChange};
+use crate::findings::{ClusterFindingChange, EvaluationTime, Evaluator, EvaluatorSettings};
 use crate::key::{ClusterKey, ClusterName, FindingId, KeySpace};
 use crate::record::{FindingRecord, encode};
 use crate::view::ClusterView;
@@ -91,8 +91,10 @@ impl ReporterWork {
     pub(super) fn evaluate(&mut self, view: &ClusterView, time: EvaluationTime) {
         for change in self.evaluator.evaluate(view, time) {
             let (record, is_news) = match change {
-                FindingChange::Opened(record) | FindingChange::Closed(record) => (record, true),
-                FindingChange::Changed(record) => (record, false),
+                ClusterFindingChange::Opened(record) | ClusterFindingChange::Closed(record) => {
+                    (record, true)
+                }
+                ClusterFindingChange::Changed(record) => (record, false),
             };
             self.set(record, is_news);
         }

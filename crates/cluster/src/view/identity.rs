@@ -5,7 +5,7 @@ use crate::key::ClusterName;
 
 /// The node and the epoch of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NodeIdentity {
+pub(super) struct RoleIdentity {
     pub(super) name: ClusterName,
     pub(super) epoch: Box<str>,
 }
@@ -16,7 +16,7 @@ pub(super) struct IdentityNumber(pub(super) usize);
 
 #[derive(Debug, Clone)]
 struct CountedIdentity {
-    identity: NodeIdentity,
+    identity: RoleIdentity,
     /// The number of records that use it. Without any, its place is used again.
     records: usize,
 }
@@ -26,7 +26,7 @@ struct CountedIdentity {
 pub(super) struct IdentityTable(Vec<CountedIdentity>);
 
 impl IdentityTable {
-    pub(super) fn identity(&self, number: IdentityNumber) -> Option<&NodeIdentity> {
+    pub(super) fn identity(&self, number: IdentityNumber) -> Option<&RoleIdentity> {
         self.0.get(number.0).map(|counted| &counted.identity)
     }
 
@@ -39,7 +39,7 @@ impl IdentityTable {
             self.0[place].records += 1;
             return IdentityNumber(place);
         }
-        let identity = NodeIdentity { name: name.clone(), epoch: epoch.into() };
+        let identity = RoleIdentity { name: name.clone(), epoch: epoch.into() };
         let counted = CountedIdentity { identity, records: 1 };
         if let Some(place) = self.0.iter().position(|counted| counted.records == 0) {
             self.0[place] = counted;

@@ -17,7 +17,7 @@ use vipwatch_core::CauseKind;
 use vipwatch_core::audit::FINDING_NAMES;
 
 use super::bytes::{ByteReader, ByteWriter};
-use super::identity::NodeIdentity;
+use super::identity::RoleIdentity;
 use crate::record::{FORMAT, HeardPrimary, RecentTransition, RoleRecord};
 
 /// The words of [`RoleRecord::origin`].
@@ -90,7 +90,7 @@ pub(super) fn instance<'a>(bytes: &'a [u8], model: &'a str) -> Cow<'a, str> {
 }
 
 /// The record; `None` never happens for bytes of [`pack`].
-pub(super) fn unpack(bytes: &[u8], model: &str, identity: &NodeIdentity) -> Option<RoleRecord> {
+pub(super) fn unpack(bytes: &[u8], model: &str, identity: &RoleIdentity) -> Option<RoleRecord> {
     let input = &mut ByteReader::new(bytes);
     let first = input.byte()?;
     let instance = input.text_like(model)?.into_owned();

@@ -4,27 +4,27 @@
 use vipwatch_api::GroupState;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
 
-use super::{Condition, ConditionContext, evidence, is_live_backup, listed, names};
+use super::{ConditionContext, FindingCondition, evidence, is_live_backup, listed, names};
 use crate::findings::kind::ClusterFindingKind;
 use crate::group::{Group, GroupMember};
 use crate::key::Bucket;
 use crate::record::{Confidence, HeardPrimary};
 
-pub(super) fn two_primaries(group: &Group) -> Option<Condition> {
+pub(super) fn two_primaries(group: &Group) -> Option<FindingCondition> {
     let is_confirmed = group.state() == GroupState::TwoPrimaries;
     is_confirmed.then(|| two_claims(group, names(group.confirmed_claims().into_iter())))
 }
 
 /// Two claims that were confirmed before, and one of whose records has changed since, for example by a new local finding. The
 /// same claims continue until both nodes have confirmed the change, or one of them is no longer live.
-pub(in crate::findings) fn unconfirmed_claims(group: &Group) -> Option<Condition> {
+pub(in crate::findings) fn unconfirmed_claims(group: &Group) -> Option<FindingCondition> {
     let is_conflict = group.ambiguities.is_empty() && group.primaries().len() >= 2;
     let is_confirmed = !group.confirmed_claims().is_empty();
     (is_conflict && !is_confirmed).then(|| two_claims(group, names(group.claims())))
 }
 
 /// The condition that these nodes have a claim.
-fn two_claims(group: &Group, nodes: Vec<String>) -> Condition {
+fn two_claims(group: &Group, nodes: Vec<String>) -> FindingCondition {
     let text = format!(
         "nodes {} hold addresses of the group {} at the same time",
         listed(&nodes),
@@ -33,7 +33,7 @@ fn two_claims(group: &Group, nodes: Vec<String>) -> Condition {
     condition(ClusterFindingKind::TwoPrimaries, Confidence::Certain, nodes, text, group)
 }
 
-pub(super) fn no_primary(group: &Group) -> Option<Condition> {
+pub(super) fn no_primary(group: &Group) -> Option<FindingCondition> {
     let nodes = names(group.members.iter());
     match group.state() {
         GroupState::NoPrimary => {
@@ -63,7 +63,10 @@ pub(super) fn no_primary(group: &Group) -> Option<Condition> {
     }
 }
 
-pub(super) fn too_few_backups(group: &Group, context: ConditionContext<'_>) -> Option<Condition> {
+pub(super) fn too_few_backups(
+    group: &Group,
+    context: ConditionContext<'_>,
+) -> Option<FindingCondition> {
     // It is not known which instances on other nodes belong to one that is alone.
     let is_alone = matches!(group.bucket, Bucket::Alone { .. });
     if group.state() != GroupState::OnePrimary || !context.has_two_nodes || is_alone {
@@ -86,7 +89,7 @@ pub(super) fn too_few_backups(group: &Group, context: ConditionContext<'_>) -> O
     Some(condition(ClusterFindingKind::TooFewBackups, confidence, nodes, text, group))
 }
 
-pub(super) fn flapping(group: &Group) -> Condition {
+pub(super) fn flapping(group: &Group) -> FindingCondition {
     let text = format!(
         "the nodes that hold addresses of the group {} changed {MIN_TRANSITIONS} times or more within {} minutes",
         group.id,
@@ -102,6 +105,6 @@ fn condition(
     nodes: Vec<String>,
     text: String,
     group: &Group,
-) -> Condition {
-    Condition { kind, confidence, nodes, text, evidence: evidence::of(group) }
+) -> FindingCondition {
+    FindingCondition { kind, confidence, nodes, text, evidence: evidence::of(group) }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
-use super::{Condition, evidence, listed, names};
+use super::{FindingCondition, evidence, listed, names};
 use crate::findings::kind::ClusterFindingKind;
 use crate::group::{Group, GroupMember};
 use crate::record::{Confidence, RoleRecord};
@@ -21,7 +21,7 @@ const SETTINGS: [(&str, Setting); 3] = [
     ("VRID", |record| record.vrid.map(|vrid| vrid.to_string())),
 ];
 
-pub(super) fn different_configuration(group: &Group) -> Option<Condition> {
+pub(super) fn different_configuration(group: &Group) -> Option<FindingCondition> {
     let live: Vec<&GroupMember> = group.members.iter().filter(|member| member.is_live()).collect();
     let others = SETTINGS.iter().filter_map(|(name, setting)| difference(&live, name, *setting));
     let differences: Vec<String> = addresses(&live).into_iter().chain(others).collect();
@@ -35,7 +35,7 @@ pub(super) fn different_configuration(group: &Group) -> Option<Condition> {
     );
     let (kind, confidence) = (ClusterFindingKind::DifferentConfiguration, Confidence::Certain);
     let nodes = names(live.into_iter());
-    Some(Condition { kind, confidence, nodes, text, evidence: evidence::of(group) })
+    Some(FindingCondition { kind, confidence, nodes, text, evidence: evidence::of(group) })
 }
 
 /// The values of a setting with the nodes that have each; `None` if there are not two different ones.

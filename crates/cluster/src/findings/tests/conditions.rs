@@ -19,7 +19,7 @@ fn two_primaries_are_found_after_an_advert_and_the_settle_time_and_close_at_once
     lab.role("b", Partial);
     assert_eq!(lab.pass(3.9), [""; 0]);
     let changes = lab.pass_changes(0.2);
-    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!(record.name, "cluster-two-primaries");
     assert_eq!(
         (record.severity, record.confidence),
@@ -83,7 +83,7 @@ fn a_crashed_node_with_an_old_claim_does_not_hide_two_others() {
     lab.cluster.role("c", Primary);
     lab.cluster.confirm(&["b", "c"]);
     let changes = lab.pass_changes(5.0);
-    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!(
         (short(record), record.nodes.join(" ")),
         ("two-primaries".to_owned(), "b c".to_owned())
@@ -153,7 +153,7 @@ fn without_one_of_its_nodes_a_group_has_no_primary_only_if_a_backup_receives_no_
     lab.publish(&RoleRecord { heard: HeardPrimary::None, ..role_record("b", "VI_1", Backup) });
     assert_eq!(lab.pass(6.9), [""; 0]);
     let changes = lab.pass_changes(0.2);
-    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!((short(record), record.confidence), ("no-primary".to_owned(), Confidence::Probable));
     lab.publish(&RoleRecord { heard: HeardPrimary::Other, ..role_record("b", "VI_1", Backup) });
     assert_eq!(lab.evaluate(), ["-no-primary"]);
@@ -165,7 +165,7 @@ fn a_primary_without_a_live_backup_is_found_after_the_slow_settle_time() {
     lab.role("b", Fault);
     assert_eq!(lab.pass(59.9), [""; 0]);
     let changes = lab.pass_changes(0.2);
-    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
     let expected = ("too-few-backups".to_owned(), Confidence::Certain);
     assert_eq!((short(record), record.confidence), expected);
     lab.cluster.stop("b");
@@ -204,7 +204,7 @@ fn a_lost_node_is_found_and_a_stopped_one_is_not() {
     lab.cluster.lose("c");
     assert_eq!(lab.pass(2.9), [""; 0]);
     let changes = lab.pass_changes(0.2);
-    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!((record.name.as_str(), record.group.as_deref()), ("cluster-node-lost", None));
     assert_eq!(record.nodes, ["c"]);
     lab.cluster.heartbeat("c", 0);
@@ -282,7 +282,9 @@ fn each_difference_between_the_kernel_and_another_source_is_a_disagreement() {
         lab.publish(&RoleRecord { findings, ..role_record("b", "VI_1", Backup) });
         assert_eq!(lab.pass(59.9), [""; 0], "{name}");
         let changes = lab.pass_changes(0.2);
-        let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+        let [ClusterFindingChange::Opened(record)] = changes.as_slice() else {
+            panic!("{changes:?}")
+        };
         assert_eq!(
             (short(record), record.nodes.as_slice()),
             ("disagreement".to_owned(), &["b".to_owned()][..])
@@ -304,7 +306,7 @@ fn other_local_findings_are_evidence_and_not_a_disagreement() {
     lab.publish(&RoleRecord { heard, findings, ..role_record("b", "VI_1", Primary) });
     lab.confirm();
     let changes = lab.pass_changes(5.0);
-    let [FindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
     let has = |text: &str| record.evidence.iter().any(|fact| fact == text);
     assert!(has("node b itself has found: two-primaries"), "{:?}", record.evidence);
     assert!(has("node b receives adverts of another node"), "{:?}", record.evidence);
@@ -325,7 +327,9 @@ fn live_members_with_different_settings_are_found() {
         lab.publish(&record);
         assert_eq!(lab.pass(59.9), [""; 0], "{text}");
         let changes = lab.pass_changes(0.2);
-        let [FindingChange::Opened(found)] = changes.as_slice() else { panic!("{changes:?}") };
+        let [ClusterFindingChange::Opened(found)] = changes.as_slice() else {
+            panic!("{changes:?}")
+        };
         assert_eq!(short(found), "different-configuration");
         assert!(found.text.contains(text), "{}", found.text);
         lab.cluster.stop("b");

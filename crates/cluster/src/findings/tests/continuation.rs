@@ -67,7 +67,7 @@ fn a_new_reporter_continues_open_findings_and_does_not_open_them_again() {
     let ids: Vec<&str> = changes
         .iter()
         .map(|change| match change {
-            FindingChange::Closed(record) => record.id.as_str(),
+            ClusterFindingChange::Closed(record) => record.id.as_str(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -128,13 +128,13 @@ fn a_change_and_the_end_keep_the_targets_that_were_notified() {
     lab.cluster.put(&ClusterKey::Finding(id), encode(&record));
     lab.role("c", Primary);
     let changes = lab.changes();
-    let [FindingChange::Changed(newer)] = changes.as_slice() else { panic!("{changes:?}") };
+    let [ClusterFindingChange::Changed(newer)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!((newer.nodes.len(), newer.told_open.as_slice()), (3, &["pager".to_owned()][..]));
     assert_eq!(newer.opened, record.opened);
     lab.role("b", Backup);
     lab.role("c", Backup);
     let changes = lab.changes();
-    let [FindingChange::Closed(closed)] = changes.as_slice() else { panic!("{changes:?}") };
+    let [ClusterFindingChange::Closed(closed)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!(
         (closed.id.as_str(), closed.told_open.as_slice()),
         (record.id.as_str(), &["pager".to_owned()][..])

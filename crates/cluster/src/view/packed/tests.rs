@@ -60,7 +60,7 @@ prop_compose! {
 proptest! {
     #[test]
     fn a_packed_record_is_unpacked_as_it_was(record in record()) {
-        let identity = NodeIdentity { name: "a".parse().unwrap(), epoch: "5f3a".into() };
+        let identity = RoleIdentity { name: "a".parse().unwrap(), epoch: "5f3a".into() };
         for model in ["VI_1", ""] {
             let bytes = pack(&record, model);
             prop_assert_eq!(instance(&bytes, model).into_owned(), record.instance.clone());

@@ -106,6 +106,9 @@ impl Published<'_> {
         for period in &facts.unstable {
             changes.extend([period.from, period.to, period.to + reconnect]);
         }
+        for (from, to) in &facts.lost_members {
+            changes.extend([*from, *to, to + reconnect]);
+        }
         for life in &facts.simulated {
             changes.extend([life.begin, life.ready, life.ready + role, life.stop, life.gone]);
             changes.insert(life.gone + role);
@@ -172,6 +175,8 @@ impl Published<'_> {
         let facts = self.facts;
         let own = facts.hosts[node].breaks.iter().map(|broken| (broken.from, broken.to));
         let etcd = facts.unstable.iter().map(|period| (period.from, period.to));
+        // The node may have used the member that was lost.
+        let etcd = etcd.chain(facts.lost_members.iter().copied());
         let periods: Vec<(Micros, Micros)> = own
             .chain(etcd)
             .map(|(from, to)| (from, self.after_unstable(to) + self.times.reconnect))

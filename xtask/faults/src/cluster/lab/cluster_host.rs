@@ -10,6 +10,9 @@ use crate::lab::host::{KeepalivedPids, LabHost};
 use crate::lab::{output, run, wait_for, write_file};
 use crate::setup::ConfigEdit;
 
+/// How often a node that ends is started again.
+const MAX_STARTS: usize = 5;
+
 /// A network of the lab that has faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabNetwork {
@@ -155,19 +158,22 @@ impl ClusterHost {
         self.directory.join("node.sock")
     }
 
-    /// Waits until the node answers.
-    pub fn wait_for_vipwatch(&self) -> Result<(), FaultsError> {
+    /// Waits until the node answers. A node that ends is started again, as a service manager does: after a kill, its hook
+    /// runner may still have the lock of the state directory.
+    pub fn wait_for_vipwatch(&self, setup: &ClusterSetup) -> Result<(), FaultsError> {
+        let mut starts = 0;
         wait_for(&format!("the node on host {}", self.index()), || {
-            if !self.base.is_alive(self.pid("vipwatch")?) {
-                let log = std::fs::read_to_string(self.directory.join("vipwatch.log"))?;
-                return Err(FaultsError(format!(
-                    "the node of host {} has ended: {log}",
-                    self.index()
-                )));
+            if !self.is_service_alive("vipwatch") {
+                starts += 1;
+                if starts > MAX_STARTS {
+                    let log = std::fs::read_to_string(self.directory.join("vipwatch.log"))?;
+                    let text = format!("the node of host {} has ended: {log}", self.index());
+                    return Err(FaultsError(text));
+                }
+                self.start_vipwatch(setup, &self.vipwatch)?;
             }
-            Ok(recorders::get(&self.socket(), "/v1/instances")
-                .ok()
-                .filter(|text| text.contains("VI_1")))
+            let answer = recorders::get(&self.socket(), "/v1/instances");
+            Ok(answer.ok().filter(|text| text.contains("VI_1")))
         })
         .map(drop)
     }

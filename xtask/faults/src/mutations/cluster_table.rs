@@ -81,7 +81,7 @@ pub const CLUSTER_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "cluster-changes-not-counted",
         file: "crates/cluster/src/findings/track.rs",
-        old: "        self.changes.push_back(now);",
+        old: "        changes.push_back(now);",
         new: "        let _ = now;",
         seed: 1,
         faults: "flap",
@@ -127,5 +127,15 @@ pub const CLUSTER_MUTATIONS: &[Mutation] = &[
         faults: "data-partition",
         kinds: &["delivery-missing"],
         text: "closed",
+    },
+    Mutation {
+        name: "cluster-delivered-again",
+        file: "crates/node/src/node/cluster.rs",
+        old: "let is_told = record.told_open.iter().any(|told| told == name);",
+        new: "let is_told = record.told_open.iter().any(|told| told == name) && name.is_empty();",
+        seed: 1,
+        faults: "kill-reporter-with-finding",
+        kinds: &["delivery-repeated"],
+        text: "cluster-two-primaries",
     },
 ];

@@ -156,7 +156,7 @@ pub fn run(args: &[&str]) -> TaskResult {
             println!("{link}");
         }
         let mut demo = ClusterDemo::start(&mut nodes, &switch, signals, &etcd_lab)?;
-        demo.run(limit)?;
+        demo.run(limit);
         demo.summary();
         return Ok(());
     }

@@ -22,7 +22,7 @@ use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::{Etcd, EtcdOptions, EtcdPlace, Lab, TestNetns};
 
 use super::{DemoNode, NAMES};
-use crate::{TaskError, TaskResult};
+use crate::TaskError;
 
 /// The settings of the nodes. The times are shorter than the defaults, so that the demo is short.
 const TIMES: &str = "heartbeat = \"1s\"\nlease = \"4s\"\nsettle = \"2s\"\nslow_settle = \"5s\"\n";
@@ -111,26 +111,25 @@ impl<'a> ClusterDemo<'a> {
     }
 
     /// Injects the faults one after the other, until Ctrl-C or `limit`.
-    pub fn run(&mut self, limit: Option<Duration>) -> TaskResult {
+    pub fn run(&mut self, limit: Option<Duration>) {
         let end = limit.map(|limit| Instant::now() + limit);
         let is_over = || end.is_some_and(|end| Instant::now() >= end);
         if self.show(REPAIR_SPAN) {
-            return Ok(());
+            return;
         }
         for fault in ClusterFault::ALL.into_iter().cycle() {
             println!("\n── {}", fault.text());
             let undo = self.inject(fault);
             if self.show(FAULT_SPAN) {
-                return Ok(());
+                return;
             }
             println!("── repaired");
             self.repair(undo);
             let is_last = matches!(fault, ClusterFault::KillLeader) && end.is_none();
             if self.show(REPAIR_SPAN) || is_over() || is_last {
-                return Ok(());
+                return;
             }
         }
-        Ok(())
     }
 
     /// Prints what `vipwatch cluster` answers.

@@ -8,8 +8,8 @@
 //!       └── condition is gone ────┴──────── condition is gone ───┘
 //! ```
 //!
-//! The [`Evaluator`] looks at the groups that have changed since its last run, and at those with a pending condition whose
-//! time has come. Durations are measured by the clock of the evaluator; the clocks of other nodes decide nothing. While
+//! The [`Evaluator`] looks at the groups that have changed since its last run, and at those with a pending condition
+//! that is due. Durations are measured by the clock of the evaluator; the clocks of other nodes decide nothing. While
 //! the view is stale, nothing is opened or closed, and pending conditions begin again afterwards.
 
 mod condition;
@@ -204,7 +204,7 @@ impl Evaluator {
         due
     }
 
-    /// The buckets whose groups share an address with a group of another bucket, or no longer do.
+    /// The buckets with a group that shares an address with a group of another bucket, or no longer does.
     fn buckets_with_other_sharing(
         &mut self,
         view: &ClusterView,
@@ -251,7 +251,7 @@ impl Evaluator {
         }
     }
 
-    /// The conditions of a group that have held long enough, or whose finding is open.
+    /// The conditions of a group that have held long enough, or that have an open finding.
     fn settled_conditions(
         &mut self,
         group: &Group,

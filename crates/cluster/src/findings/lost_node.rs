@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes whose lease has ended although they were not stopped.
+//! Nodes that were not stopped, and have no valid lease.
 
 use std::collections::BTreeMap;
 

@@ -21,7 +21,7 @@ impl EvaluationSchedule {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// Removes and returns the buckets whose time has come.
+    /// Removes and returns the buckets with a time that has come.
     pub(super) fn take_due(&mut self, now: Moment) -> BTreeSet<Bucket> {
         let mut due = BTreeSet::new();
         while let Some((at, _)) = self.0.first()

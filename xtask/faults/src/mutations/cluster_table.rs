@@ -121,8 +121,8 @@ pub const CLUSTER_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "cluster-end-not-delivered",
         file: "crates/cluster/src/session/reporter.rs",
-        old: "FindingChange::Opened(record) | FindingChange::Closed(record) => (record, true),",
-        new: "FindingChange::Opened(record) => (record, true), FindingChange::Closed(record) => (record, false),",
+        old: "ClusterFindingChange::Opened(record) | ClusterFindingChange::Closed(record) => {",
+        new: "ClusterFindingChange::Closed(record) => (record, false), ClusterFindingChange::Opened(record) => {",
         seed: 1,
         faults: "data-partition",
         kinds: &["delivery-missing"],

@@ -15,7 +15,7 @@ pub(super) fn two_primaries(group: &Group) -> Option<FindingCondition> {
     is_confirmed.then(|| two_claims(group, names(group.confirmed_claims().into_iter())))
 }
 
-/// Two claims that were confirmed before, and one of whose records has changed since, for example by a new local finding. The
+/// Two claims that were confirmed before, and a record of them that has changed since, for example by a new local finding. The
 /// same claims continue until both nodes have confirmed the change, or one of them is no longer live.
 pub(in crate::findings) fn unconfirmed_claims(group: &Group) -> Option<FindingCondition> {
     let is_conflict = group.ambiguities.is_empty() && group.primaries().len() >= 2;

@@ -62,9 +62,6 @@ kinds! {
     /// It is not clear which instances belong together.
     AmbiguousGroup = "cluster-ambiguous-group", Wrong,
         "give the instances that belong together the same `group` in the configuration of vipwatch on every node";
-    /// Another process publishes under the name of this node.
-    NameTaken = "cluster-name-taken", Wrong,
-        "give each node a name of its own: `name` in the section `[node]`";
 }
 
 impl ClusterFindingKind {
@@ -88,7 +85,7 @@ impl ClusterFindingKind {
             Self::TooFewBackups | Self::Disagreement | Self::DifferentConfiguration => {
                 settings.slow_settle
             }
-            Self::Flapping | Self::NameTaken => Duration::ZERO,
+            Self::Flapping => Duration::ZERO,
         }
     }
 }

@@ -133,9 +133,9 @@ mod tests {
 
     #[test]
     fn a_comment_behind_a_value_is_no_part_of_the_key() {
-        let line = SettingLine::of(r##"link = "et#0"  # for "dev LINK""##).unwrap();
+        let line = SettingLine::of(r#"link = "et#0"  # for "dev LINK""#).unwrap();
         let expected =
-            SettingLine { setting: r##"link = "et#0""##, comment: Some(r#"for "dev LINK""#) };
+            SettingLine { setting: r#"link = "et#0""#, comment: Some(r#"for "dev LINK""#) };
         assert_eq!(line, expected);
         let table = r#"# batch = { max = 100, wait = "200ms" }"#;
         assert_eq!(SettingLine::of(table).unwrap().setting, &table[2..]);

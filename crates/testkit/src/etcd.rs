@@ -190,6 +190,9 @@ impl Etcd {
     /// Stops the process of a member for a while (SIGSTOP): its sockets stay open, and it answers nothing.
     pub fn pause(&self, number: usize) {
         self.signal(number, Signal::STOP);
+        let pid = self.members[number].child.as_ref().map_or(0, Child::id);
+        // Each thread stops when it next runs in the kernel.
+        crate::wait_for("all threads to stop", || are_threads_stopped(pid).then_some(()));
     }
 
     /// Continues a paused member.
@@ -315,6 +318,15 @@ impl Drop for Etcd {
             self.kill(number);
         }
     }
+}
+
+/// Whether every thread of a process is stopped: the state after the name in parentheses is `T`.
+fn are_threads_stopped(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+    })
 }
 
 fn url(scheme: &str, address: IpAddr, port: u16) -> String {

@@ -98,7 +98,10 @@ impl Watcher {
         while let Some(request) = self.waiting.front().cloned() {
             tokio::select! {
                 sent = send(&mut self.requests, request) => {
-                    sent?;
+                    if sent.is_err() {
+                        // The stream has ended. Its answers say why.
+                        break;
+                    }
                     self.waiting.pop_front();
                 }
                 answer = self.answers.message() => return answer,

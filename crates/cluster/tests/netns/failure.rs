@@ -9,7 +9,7 @@ use vipwatch_cluster::reader::{EtcdReader, ReadProgress};
 use vipwatch_testkit::keepalived::BridgeSwitch;
 use vipwatch_testkit::{Etcd, EtcdOptions, EtcdPlace, Lab, TestNetns, wait_for, wait_showing};
 
-use crate::node::{TestNode, is_live, role_of, session, state_of};
+use crate::node::{TestNode, is_live, lasting_session, role_of, session, state_of};
 use crate::support::settings;
 
 use InstanceRole::{Backup, Primary};
@@ -30,17 +30,17 @@ fn errors(node: &TestNode, kind: EtcdErrorKind) -> u64 {
 fn a_killed_member_is_left_and_the_lease_survives() {
     let lab = Lab::new();
     let mut etcd = Etcd::three(lab.path());
-    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
-    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &[("r1", Backup)]);
     a.wait_role("r1", "b", Backup);
-    let endpoint = a.handle.basis().endpoint.unwrap();
+    let endpoint = a.wait_endpoint();
     let used = etcd.endpoints().iter().position(|known| *known == endpoint).unwrap();
     etcd.kill(used);
     a.set("r1", Backup);
     b.set("r1", Primary);
     a.wait_role("r1", "b", Primary);
     b.wait_role("r1", "a", Backup);
-    assert_ne!(a.handle.basis().endpoint.unwrap(), endpoint);
+    assert_ne!(a.wait_endpoint(), endpoint);
     assert_eq!(a.handle.counters().lease_losses, 0);
     assert!(a.handle.counters().connections >= 2);
 }
@@ -49,12 +49,8 @@ fn a_killed_member_is_left_and_the_lease_survives() {
 fn without_a_majority_the_view_is_stale_and_afterwards_complete() {
     let lab = Lab::new();
     let mut etcd = Etcd::three(lab.path());
-    let mut long = session(&settings(&etcd), "a");
-    long.lease = Duration::from_mins(2);
-    let a = TestNode::start(long, &[("r1", Primary)]);
-    let mut long = session(&settings(&etcd), "b");
-    long.lease = Duration::from_mins(2);
-    let b = TestNode::start(long, &[("r1", Backup)]);
+    let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &[("r1", Backup)]);
     a.wait_role("r1", "b", Backup);
     let leader = etcd.leader();
     let other = (leader + 1) % 3;
@@ -81,12 +77,12 @@ fn without_a_majority_the_view_is_stale_and_afterwards_complete() {
 fn a_compaction_during_a_lost_connection_makes_the_node_read_everything_again() {
     let lab = Lab::new();
     let mut etcd = Etcd::single(lab.path());
-    let mut long = session(&settings(&etcd), "a");
-    long.lease = Duration::from_mins(2);
-    let a = TestNode::start(long, &[("r1", Primary), ("r2", Primary)]);
-    let mut c = session(&settings(&etcd), "c");
-    c.lease = Duration::from_mins(2);
-    let c = TestNode::start(c, &[("r1", Backup), ("r2", Backup)]);
+    let a = TestNode::start(
+        lasting_session(&settings(&etcd), "a"),
+        &[("r1", Primary), ("r2", Primary)],
+    );
+    let c =
+        TestNode::start(lasting_session(&settings(&etcd), "c"), &[("r1", Backup), ("r2", Backup)]);
     a.wait_role("r2", "c", Backup);
     // The domain changes while node `a` is not connected: etcd is restarted on another address for a moment.
     etcd.kill(0);
@@ -183,10 +179,10 @@ fn a_deleted_membership_is_written_again() {
 fn a_paused_etcd_ends_leases_of_no_node_that_comes_back_in_time() {
     let lab = Lab::new();
     let etcd = Etcd::three(lab.path());
-    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
-    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &[("r1", Backup)]);
     a.wait_role("r1", "b", Backup);
-    let endpoint = a.handle.basis().endpoint.unwrap();
+    let endpoint = a.wait_endpoint();
     let used = etcd.endpoints().iter().position(|known| *known == endpoint).unwrap();
     etcd.pause(used);
     // A paused member keeps its sockets: only the time limit shows it.
@@ -203,8 +199,8 @@ fn a_full_etcd_is_reported_and_the_view_still_follows() {
     let lab = Lab::new();
     let options = EtcdOptions { quota: Some(4 * 1024 * 1024), ..EtcdOptions::default() };
     let etcd = Etcd::start(lab.path(), vec![EtcdPlace::loopback()], options);
-    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
-    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &[("r1", Backup)]);
     a.wait_role("r1", "b", Backup);
     let filler = "x".repeat(100_000);
     wait_for("etcd to be full", || {
@@ -213,9 +209,12 @@ fn a_full_etcd_is_reported_and_the_view_still_follows() {
     });
     a.set("r1", Backup);
     wait_for("the error", || (errors(&a, EtcdErrorKind::NoSpace) > 0).then_some(()));
-    let basis = a.handle.basis();
-    assert_eq!(basis.connection, ClusterConnectionState::Connected);
-    assert!(basis.error.unwrap().contains("database of etcd is full"));
+    wait_connection(&a, ClusterConnectionState::Connected);
+    let show = || format!("{:#?}", a.handle.basis());
+    wait_showing("the error in the answers", show, || {
+        let error = a.handle.basis().error?;
+        error.contains("database of etcd is full").then_some(())
+    });
     // The leases are renewed: no node is lost.
     assert!(is_live(&a.handle.view(), "b"));
     etcd.compact();

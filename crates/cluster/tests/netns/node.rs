@@ -81,15 +81,21 @@ impl NodeSide {
 
 /// Settings of a node with short times.
 pub(crate) fn session(etcd: &EtcdSettings, name: &str) -> SessionSettings {
-    let etcd = EtcdSettings { timeout: Duration::from_secs(2), ..etcd.clone() };
+    let etcd = EtcdSettings { timeout: Duration::from_secs(3), ..etcd.clone() };
     let (domain, node) = ("test".parse().unwrap(), name.parse().unwrap());
     let mut settings = SessionSettings::new(etcd, domain, node, format!("epoch-of-{name}"));
     settings.heartbeat = Duration::from_millis(500);
-    settings.lease = Duration::from_secs(4);
+    settings.lease = Duration::from_secs(10);
     settings.version = "1.2.3".to_owned();
     settings.evaluator.settle = Duration::from_millis(100);
     settings.evaluator.lease = settings.lease;
     settings
+}
+
+/// The same with a lease that does not end during a test, however slow the machine is.
+pub(crate) fn lasting_session(etcd: &EtcdSettings, name: &str) -> SessionSettings {
+    let lease = Duration::from_mins(10);
+    SessionSettings { lease, ..session(etcd, name) }
 }
 
 impl TestNode {
@@ -143,6 +149,12 @@ impl TestNode {
     pub(crate) fn wait_registered(&self) {
         let show = || format!("{:#?}\n{:#?}", self.handle.basis(), self.handle.counters());
         wait_showing("the registration", show, || self.handle.is_registered().then_some(()));
+    }
+
+    /// Waits for a connection; returns its endpoint.
+    #[track_caller]
+    pub(crate) fn wait_endpoint(&self) -> String {
+        wait_showing("a connection", String::new, || self.handle.basis().endpoint)
     }
 
     /// Waits until this node sees a role of an instance on a live node.

@@ -4,8 +4,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vipwatch_api::{ClusterConnectionState, ClusterNodeState, GroupState, InstanceRole};
+use vipwatch_api::{ClusterNodeState, GroupState, InstanceRole};
 use vipwatch_cluster::session::ClusterEvent;
+use vipwatch_cluster::view::ClusterView;
 use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
 
 use crate::node::{TestNode, is_live, role_of, session, state_of, wanted};
@@ -21,17 +22,24 @@ fn two_nodes_see_each_others_roles_and_one_change() {
     let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup), ("r3", Backup)]);
     a.wait_role("r1", "b", Backup);
     b.wait_role("r1", "a", Primary);
-    // The view of a node has the groups of its own instances.
-    b.wait("its own roles", |view| role_of(view, "r3", "b").is_some());
-    assert_eq!(role_of(&b.handle.view(), "r2", "a"), None);
-    assert_eq!(b.handle.basis().connection, ClusterConnectionState::Connected);
+    // The view of a node has the groups of its own instances; that of the reporter has all.
+    wait_for("a reporter", || (a.handle.is_reporter() || b.handle.is_reporter()).then_some(()));
+    let (reporter, other) = if a.handle.is_reporter() { (&a, &b) } else { (&b, &a) };
+    reporter.wait("all roles", |view| view.role_count() == 4);
+    other.wait("the roles of its own groups", |view| view.role_count() == 3);
+    b.wait_endpoint();
+    assert_eq!(b.handle.basis().domain.as_deref(), Some("test"));
 
     a.set("r1", Backup);
     b.set("r1", Primary);
     a.wait_role("r1", "b", Primary);
     b.wait_role("r1", "a", Backup);
-    let state = |node: &TestNode| node.handle.view().groups().next().map(|group| group.state());
-    assert_eq!(state(&a), Some(GroupState::OnePrimary));
+    let has_one_primary = |view: &ClusterView| {
+        let mut groups = view.groups().filter(|group| group.id == "router:r1");
+        groups.next().is_some_and(|group| group.state() == GroupState::OnePrimary)
+    };
+    a.wait("one primary", has_one_primary);
+    b.wait("one primary", has_one_primary);
 }
 
 #[test]
@@ -193,9 +201,8 @@ fn a_node_whose_main_loop_is_stuck_does_not_confirm_a_conflict() {
     b.wait_role("r1", "b", Primary);
     let beats = a.handle.counters().heartbeats;
     wait_for("two heartbeats of a", || (a.handle.counters().heartbeats >= beats + 2).then_some(()));
-    let is_confirmed = |view: &vipwatch_cluster::view::ClusterView| {
-        view.groups().any(|group| !group.confirmed_claims().is_empty())
-    };
+    let is_confirmed =
+        |view: &ClusterView| view.groups().any(|group| !group.confirmed_claims().is_empty());
     assert!(!is_confirmed(&b.handle.view()));
     a.side.is_stuck.store(false, Ordering::SeqCst);
     b.wait("the confirmation", is_confirmed);

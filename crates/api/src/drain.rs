@@ -2,6 +2,7 @@
 //! The answer of `vipwatch drain-check`: whether this node can be taken down. No route has it: the command applies
 //! [`drain_check`] to documents of the node.
 
+mod cluster;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::rules::drain_check;
-use crate::{CauseItem, FindingList, InstanceItem, InstanceRole, Schema, TargetItem};
+use crate::{
+    CauseItem, ClusterGroupList, FindingList, InstanceItem, InstanceRole, Schema, TargetItem,
+};
 
 /// What a node knows when it is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub struct DrainFacts {
     pub peers: BTreeMap<String, DrainPeer>,
     /// The last failover of each instance that has one in the history, by id.
     pub failovers: BTreeMap<String, DrainFailover>,
+    /// The groups of the cluster in the view of the node; `None` if the node has no such route.
+    pub cluster: Option<ClusterGroupList>,
     /// Why the history could not be read; `None` if it could.
     pub history_error: Option<String>,
 }
@@ -135,6 +140,9 @@ pub struct DrainCheckDocument {
     pub uncertain: Vec<DrainReason>,
     /// What one node cannot know. It has no effect on the verdict.
     pub not_known: Vec<DrainReason>,
+    /// What changes while the node is down. It has no effect on the verdict.
+    #[serde(default)]
+    pub notes: Vec<DrainReason>,
     /// The targets with pending deliveries.
     pub pending: Vec<TargetItem>,
     /// All instances: first those that hold addresses, then in the order of their ids.

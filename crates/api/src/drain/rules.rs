@@ -3,12 +3,14 @@
 //!
 //! ```text
 //!   addresses here, something pending, or no primary anywhere ──▶ not safe
+//!   in a cluster: no other live node is backup or primary     ──▶ not safe
 //!   otherwise: a role or the list of instances is not certain ──▶ unknown
 //!   otherwise                                                 ──▶ safe
 //! ```
 
 use std::collections::BTreeMap;
 
+use super::cluster::ClusterPeers;
 use super::{
     DrainCheckDocument, DrainFacts, DrainInstance, DrainReason, DrainVerdict, FindingList,
 };
@@ -27,6 +29,8 @@ const ROLE_UNCERTAIN: &[&str] = &[
     "node-configuration",
     "keepalived-not-readable",
     "receiver-journal",
+    "cluster-ambiguous-group",
+    "cluster-flapping",
 ];
 /// Findings that this node cannot take over, so that its absence changes nothing.
 const CANNOT_TAKE_OVER: &[&str] = &[
@@ -40,8 +44,10 @@ const CANNOT_TAKE_OVER: &[&str] = &[
 /// Decides whether the node can be taken down.
 pub fn drain_check(facts: DrainFacts) -> DrainCheckDocument {
     let instances = drain_instances(&facts);
-    let blocking = blocking(&facts);
-    let uncertain = uncertain(&facts);
+    let peers = ClusterPeers::of(&facts);
+    let blocking = blocking(&facts, peers.as_ref());
+    let uncertain = uncertain(&facts, peers.as_ref());
+    let notes = peers.as_ref().map(ClusterPeers::notes).unwrap_or_default();
     let verdict = match (blocking.is_empty(), uncertain.is_empty()) {
         (false, _) => DrainVerdict::NotSafe,
         (true, false) => DrainVerdict::Unknown,
@@ -52,7 +58,8 @@ pub fn drain_check(facts: DrainFacts) -> DrainCheckDocument {
         verdict,
         blocking,
         uncertain,
-        not_known: not_known(&facts, &instances),
+        not_known: not_known(&facts, &instances, peers.is_some()),
+        notes,
         instances,
         node: facts.node,
         at: facts.at,
@@ -61,7 +68,7 @@ pub fn drain_check(facts: DrainFacts) -> DrainCheckDocument {
 }
 
 impl DrainReason {
-    fn new(name: &str, id: Option<&str>, text: impl Into<String>) -> Self {
+    pub(super) fn new(name: &str, id: Option<&str>, text: impl Into<String>) -> Self {
         let (id, target) = (id.map(str::to_owned), None);
         Self { name: name.to_owned(), id, target, text: text.into() }
     }
@@ -83,7 +90,7 @@ fn named<'a>(
     findings.items.iter().filter(|finding| names.contains(&finding.name.as_str()))
 }
 
-fn blocking(facts: &DrainFacts) -> Vec<DrainReason> {
+fn blocking(facts: &DrainFacts, peers: Option<&ClusterPeers<'_>>) -> Vec<DrainReason> {
     let mut reasons = Vec::new();
     for instance in &facts.instances {
         let id = Some(instance.id.as_str());
@@ -110,8 +117,13 @@ fn blocking(facts: &DrainFacts) -> Vec<DrainReason> {
     let left = named(&facts.findings, ADDRESSES_LEFT);
     let left = left.filter(|finding| !holds(finding.id.as_deref()));
     reasons.extend(left.map(|finding| DrainReason::of_finding("addresses-here", finding)));
-    let nowhere = named(&facts.findings, &["no-primary"]);
+    let of_cluster = peers.map(ClusterPeers::blocking).unwrap_or_default();
+    let is_known = |finding: &&FindingItem| {
+        of_cluster.iter().any(|reason| reason.name == "no-primary" && reason.id == finding.id)
+    };
+    let nowhere = named(&facts.findings, &["no-primary"]).filter(|finding| !is_known(finding));
     reasons.extend(nowhere.map(|finding| DrainReason::of_finding("no-primary", finding)));
+    reasons.extend(of_cluster);
     reasons.extend(facts.targets.iter().filter(|target| target.pending > 0).map(pending));
     let behind = named(&facts.findings, CONSUMER_BEHIND);
     reasons.extend(behind.map(|finding| DrainReason::of_finding("consumer-behind", finding)));
@@ -127,7 +139,7 @@ fn pending(target: &TargetItem) -> DrainReason {
     }
 }
 
-fn uncertain(facts: &DrainFacts) -> Vec<DrainReason> {
+fn uncertain(facts: &DrainFacts, peers: Option<&ClusterPeers<'_>>) -> Vec<DrainReason> {
     let unknown = facts.instances.iter().filter(|one| one.role == InstanceRole::Unknown);
     let unknown = unknown.map(|instance| {
         let text = instance.reason.as_deref().unwrap_or("the kernel could not be read");
@@ -135,7 +147,8 @@ fn uncertain(facts: &DrainFacts) -> Vec<DrainReason> {
     });
     let findings = named(&facts.findings, ROLE_UNCERTAIN);
     let findings = findings.map(|finding| DrainReason::of_finding(&finding.name, finding));
-    let mut reasons: Vec<DrainReason> = unknown.chain(findings).collect();
+    let of_cluster = peers.map(ClusterPeers::uncertain).unwrap_or_default();
+    let mut reasons: Vec<DrainReason> = unknown.chain(findings).chain(of_cluster).collect();
     if facts.findings.too_young > 0 {
         let text = format!(
             "a failover may still be going on: findings younger than five seconds: {}",
@@ -176,24 +189,29 @@ fn drain_instances(facts: &DrainFacts) -> Vec<DrainInstance> {
     instances
 }
 
-/// What one node cannot know. A VRRP backup sends nothing, so no node sees the backups of another one.
-fn not_known(facts: &DrainFacts, instances: &[DrainInstance]) -> Vec<DrainReason> {
+/// What one node cannot know. A VRRP backup sends nothing, so no node sees the backups of another one, unless the nodes share
+/// their roles (`has_cluster`).
+fn not_known(
+    facts: &DrainFacts,
+    instances: &[DrainInstance],
+    has_cluster: bool,
+) -> Vec<DrainReason> {
     let count = |is: fn(&DrainInstance) -> bool| instances.iter().filter(|one| is(one)).count();
     let mut reasons = Vec::new();
     let mut add = |name, text: String| reasons.push(DrainReason::new(name, None, text));
     let held = count(|one| one.holds_addresses);
-    if held > 0 {
+    if held > 0 && !has_cluster {
         let text = "whether another node is ready to take over: a VRRP backup sends no adverts";
         add("peer-readiness", text.to_owned());
     }
     let lost = count(|one| one.loses_backup);
-    if lost > 0 {
+    if lost > 0 && !has_cluster {
         let text = format!(
             "whether instances have another backup while this node is down: {lost} lose the one here"
         );
         add("other-backups", text);
     }
-    if !facts.captures_adverts && instances.len() > held {
+    if !facts.captures_adverts && !has_cluster && instances.len() > held {
         let text = "whether another node is primary: this node does not capture adverts";
         add("primary-elsewhere", text.to_owned());
     }
@@ -207,4 +225,4 @@ fn not_known(facts: &DrainFacts, instances: &[DrainInstance]) -> Vec<DrainReason
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -11,7 +11,7 @@ fn at() -> Timestamp {
     timestamp_from_millis(1_763_300_000_000)
 }
 
-fn instance(id: &str, role: InstanceRole) -> InstanceItem {
+pub(crate) fn instance(id: &str, role: InstanceRole) -> InstanceItem {
     InstanceItem {
         id: id.to_owned(),
         name: id.to_owned(),
@@ -70,8 +70,9 @@ fn target(pending: u64) -> TargetItem {
 }
 
 /// A node with one backup, and no finding.
-fn facts() -> DrainFacts {
+pub(crate) fn facts() -> DrainFacts {
     DrainFacts {
+        cluster: None,
         node: "node-1".to_owned(),
         at: at(),
         instances: vec![instance("a", InstanceRole::Backup)],

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use vipwatch_api::client::{Client, ClientError};
 use vipwatch_api::{
-    AdvertsItem, DrainFacts, DrainFailover, DrainPeer, ErrorCode, HistoryFilter, InstanceFilter,
-    InstanceItem, InstanceRole, TimelineItem, Timestamp,
+    AdvertsItem, ClusterGroupList, DrainFacts, DrainFailover, DrainPeer, ErrorCode, HistoryFilter,
+    InstanceFilter, InstanceItem, InstanceRole, TimelineItem, Timestamp,
 };
 
 /// Maximum number of instances for which the adverts of other nodes are read: one request each.
@@ -36,6 +36,7 @@ pub(super) fn read_facts(node: &Client, mode: AuditMode) -> Result<DrainFacts, C
         at: Timestamp::now(),
         findings,
         targets: node.targets()?.items,
+        cluster: read_cluster(node)?,
         captures_adverts: false,
         peers: BTreeMap::new(),
         failovers: BTreeMap::new(),
@@ -52,6 +53,15 @@ pub(super) fn read_facts(node: &Client, mode: AuditMode) -> Result<DrainFacts, C
         }
     }
     Ok(facts)
+}
+
+/// The groups of the cluster; `None` if the node is of a release without them.
+fn read_cluster(node: &Client) -> Result<Option<ClusterGroupList>, ClientError> {
+    match node.cluster_groups() {
+        Ok(groups) => Ok(Some(groups)),
+        Err(ClientError::Problem(problem)) if problem.code == ErrorCode::UnknownRoute => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the witness of the node is on.

@@ -19,6 +19,7 @@ impl Page for DrainCheckDocument {
         }
         push_reasons(&mut page, "not safe:", &self.blocking, style);
         push_reasons(&mut page, "not certain:", &self.uncertain, style);
+        push_reasons(&mut page, "while this node is down:", &self.notes, style);
         push_reasons(&mut page, "this node cannot know:", &self.not_known, style);
         page
     }

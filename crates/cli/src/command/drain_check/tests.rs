@@ -10,6 +10,7 @@ use crate::samples;
 /// The sample instances, or only those with the role `backup`, without findings and pending deliveries.
 fn facts(is_drained: bool) -> DrainFacts {
     let mut facts = DrainFacts {
+        cluster: None,
         node: "node-1".to_owned(),
         at: samples::at("15:00:00"),
         instances: samples::instances(),

@@ -95,19 +95,19 @@ pub(crate) fn groups() -> ClusterGroupList {
     let items = vec![
         with(
             group("vrrp:ipv4:51:192.0.2.10", GroupState::TwoPrimaries, two),
-            &["192.0.2.10/24", "192.0.2.11/24"],
+            &["192.0.2.10", "192.0.2.11"],
             &["cluster-two-primaries"],
         ),
         with(
             group("group:db", GroupState::NoPrimary, none),
-            &["192.0.2.20/24"],
+            &["192.0.2.20"],
             &["cluster-no-primary"],
         ),
-        with(group("group:web", GroupState::Ambiguous, unclear), &["2001:db8::10/64"], &[]),
-        with(group("group:lb", GroupState::Unknown, unknown), &["192.0.2.40/24"], &[]),
+        with(group("group:web", GroupState::Ambiguous, unclear), &["2001:db8::10"], &[]),
+        with(group("group:lb", GroupState::Unknown, unknown), &["192.0.2.40"], &[]),
         with(
             group(&format!("router:{router}"), GroupState::OnePrimary, one),
-            &["169.254.0.1/24"],
+            &["169.254.0.1"],
             &[],
         ),
     ];

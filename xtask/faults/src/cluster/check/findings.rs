@@ -14,7 +14,7 @@ const BUSY: Micros = 3 * SECOND / 2;
 /// A finding that has lost its condition is closed within this time.
 const CLOSE_WITHIN: Micros = 2 * SECOND;
 /// Recordings of one moment differ by less than this.
-const CLOCK_MARGIN: Micros = SECOND / 3;
+pub const CLOCK_MARGIN: Micros = SECOND / 3;
 
 /// The times of one kind of finding.
 struct FindingTimes {

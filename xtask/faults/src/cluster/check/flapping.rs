@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::conditions::FindingSubject;
+use super::findings::CLOCK_MARGIN;
 use super::published::{Presence, Published, SIMULATED_NODE};
 use super::recorded::ClusterFinding;
 use crate::check::verdict::RunVerdict;
@@ -26,7 +27,8 @@ pub fn judge(published: &Published<'_>, finding: &ClusterFinding, verdict: &mut 
         return;
     };
     let changes = possible_changes(published, instance);
-    let before = changes.iter().filter(|at| **at <= finding.open && **at > finding.open - WINDOW);
+    let opened = finding.open + CLOCK_MARGIN;
+    let before = changes.iter().filter(|at| **at <= opened && **at > finding.open - WINDOW);
     if before.count() >= CHANGES {
         verdict.finding(NAME).true_positive += 1;
         return;

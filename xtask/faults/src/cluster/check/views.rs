@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::facts::ClusterFacts;
+use super::findings::CLOCK_MARGIN;
 use super::published::{Presence, Published, SIMULATED_NODE};
 use super::recorded::{RecordedAnswers, RecordedDocument, instance, node_number, subject};
 use crate::check::verdict::{RunVerdict, Strictness};
@@ -131,7 +132,7 @@ impl ViewJudge<'_> {
         document: &RecordedDocument,
     ) -> (BTreeSet<Presence>, BTreeSet<&'static str>) {
         let lag = self.strictness.limit(VIEW_LAG);
-        let (from, to) = (document.asked - lag, document.until);
+        let (from, to) = (document.asked - lag, document.until + CLOCK_MARGIN);
         let inside = self.changes.range(from..to).flat_map(|at| [*at, *at + 1]);
         let (mut presence, mut roles) = (BTreeSet::new(), BTreeSet::new());
         for at in inside.chain([from, to]) {

@@ -86,7 +86,7 @@ pub(crate) fn session(etcd: &EtcdSettings, name: &str) -> SessionSettings {
     let mut settings = SessionSettings::new(etcd, domain, node, format!("epoch-of-{name}"));
     settings.heartbeat = Duration::from_millis(500);
     settings.lease = Duration::from_secs(10);
-    settings.version = "1.2.3".to_owned();
+    "1.2.3".clone_into(&mut settings.version);
     settings.evaluator.settle = Duration::from_millis(100);
     settings.evaluator.lease = settings.lease;
     settings

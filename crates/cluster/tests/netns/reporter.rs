@@ -27,7 +27,8 @@ fn told(node: &TestNode, name: &str) -> (Vec<FindingRecord>, Vec<FindingRecord>)
 }
 
 fn show(nodes: &[&TestNode]) -> String {
-    nodes.iter().map(|node| format!("{}: {:#?}\n", node.name, node.side.events())).collect()
+    let texts = nodes.iter().map(|node| format!("{}: {:#?}", node.name, node.side.events()));
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// The position of the only reporter.

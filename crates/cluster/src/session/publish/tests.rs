@@ -16,14 +16,18 @@ fn id(name: &str) -> InstanceId {
     name.parse().unwrap()
 }
 
-fn backup(instance: &InstanceId) -> Option<WantedRole> {
+fn backup(instance: &InstanceId) -> WantedRole {
     let record = role_record("a", instance.as_str(), InstanceRole::Backup);
-    Some(WantedRole { bucket: vrid_51(), record })
+    WantedRole { bucket: vrid_51(), record }
+}
+
+fn next_batch(roles: &mut PublishedRoles) -> Option<RoleBatch> {
+    roles.next_batch(LEASE, |instance| Some(backup(instance)))
 }
 
 /// The number of operations of the next transaction, which is carried out at a revision.
 fn commit(roles: &mut PublishedRoles, revision: i64) -> usize {
-    let Some(batch) = roles.next_batch(LEASE, backup) else { return 0 };
+    let Some(batch) = next_batch(roles) else { return 0 };
     let count = batch.operations.len();
     roles.committed(batch, revision);
     count
@@ -86,7 +90,7 @@ fn an_event_that_is_older_than_the_last_write_changes_nothing() {
 fn a_failed_transaction_is_repeated() {
     let mut roles = roles();
     roles.mark(&id("i1"), Some(vrid_51()));
-    let batch = roles.next_batch(LEASE, backup).unwrap();
+    let batch = next_batch(&mut roles).unwrap();
     roles.failed(batch);
     assert_eq!(commit(&mut roles, 5), 1);
 }

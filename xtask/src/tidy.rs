@@ -31,8 +31,8 @@ const BANNED_IN_DROPIN: &[&str] = &[
 const BANNED_IN_SWITCH: &[&str] =
     &["tokio", "async-std", "smol", "mio", "hyper", "axum", "rustls", "openssl", "native-tls"];
 
-/// Crates of the HTTP server. The node does not know it: `cli` connects both.
-const BANNED_IN_NODE: &[&str] = &["tokio", "hyper", "axum", "vipwatch-web"];
+/// Crates of the HTTP server. The node does not know it: `cli` connects both. Its cluster view links an async runtime.
+const BANNED_IN_NODE: &[&str] = &["vipwatch-web", "prometheus-client"];
 
 /// A call that only one file of the product may have.
 struct RestrictedCall {

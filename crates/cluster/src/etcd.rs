@@ -12,7 +12,7 @@ mod lease;
 mod settings;
 mod watch;
 
-pub use self::connect::Connection;
+pub use self::connect::EtcdConnection;
 pub use self::error::{EtcdError, EtcdErrorKind};
 pub use self::settings::{ClientCertificate, EtcdLogin, EtcdPassword, EtcdSettings};
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
-use crate::etcd::{Connection, EtcdError, WatchId, WatchMessage, Watcher};
+use crate::etcd::{EtcdConnection, EtcdError, WatchId, WatchMessage, Watcher};
 use crate::key::KeySpace;
 use crate::view::{ClusterView, StoredValue, ViewChange};
 
@@ -102,7 +102,7 @@ impl RangeFollower {
     /// Reads the ranges without a position, and watches all ranges. Returns the number of ranges that were read.
     pub(crate) async fn sync(
         &mut self,
-        connection: &Connection,
+        connection: &EtcdConnection,
         view: &SharedView,
         visitor: &mut impl ValueVisitor,
     ) -> Result<usize, EtcdError> {
@@ -124,7 +124,7 @@ impl RangeFollower {
     }
 
     /// Opens a stream with a watch for each range.
-    async fn open(&mut self, connection: &Connection) -> Result<(), EtcdError> {
+    async fn open(&mut self, connection: &EtcdConnection) -> Result<(), EtcdError> {
         let mut positions = self.positions.iter();
         let Some((first, next)) = positions.next() else { return Ok(()) };
         let (mut watcher, watch) = connection.watch(first, *next).await?;
@@ -139,7 +139,7 @@ impl RangeFollower {
     /// Reads ranges at one revision.
     async fn read(
         &mut self,
-        connection: &Connection,
+        connection: &EtcdConnection,
         prefixes: &[String],
         view: &SharedView,
         visitor: &mut impl ValueVisitor,
@@ -165,7 +165,7 @@ impl RangeFollower {
     /// Reads all roles, bucket by bucket: there can be a hundred thousand of them.
     async fn read_all_roles(
         &self,
-        connection: &Connection,
+        connection: &EtcdConnection,
         revision: i64,
         view: &SharedView,
         visitor: &mut impl ValueVisitor,
@@ -202,7 +202,10 @@ impl RangeFollower {
     }
 
     /// Waits for the next changes. It can be dropped at any time, and called again.
-    pub(crate) async fn next(&mut self, connection: &Connection) -> Result<Followed, EtcdError> {
+    pub(crate) async fn next(
+        &mut self,
+        connection: &EtcdConnection,
+    ) -> Result<Followed, EtcdError> {
         let Some(stream) = &mut self.stream else { return std::future::pending().await };
         let message = match connection.next_message(&mut stream.watcher).await {
             // A foreign value that is too long for this client: reading skips it, and a watch cannot.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use vipwatch_api::{ClusterBasis, ClusterConnectionState, ClusterScope, ClusterSource, Timestamp};
 use vipwatch_core::ErrorChain;
 
-use crate::etcd::{Connection, EndpointOrder, EtcdError, EtcdSettings, prefix_end};
+use crate::etcd::{EndpointOrder, EtcdConnection, EtcdError, EtcdSettings, prefix_end};
 use crate::follow::{Followed, RangeFollower, SharedView, write};
 use crate::key::{ClusterKey, ClusterName, KeySpace};
 use crate::view::{ClusterView, StoredValue, ViewChange};
@@ -54,7 +54,7 @@ pub struct EtcdReader {
     follower: RangeFollower,
     order: EndpointOrder,
     /// `None` while the connection is lost.
-    connection: Option<Connection>,
+    connection: Option<EtcdConnection>,
     lost: Option<LostConnection>,
     /// The last answer of etcd.
     answered: Instant,

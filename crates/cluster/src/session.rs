@@ -29,5 +29,5 @@ pub use self::handle::ClusterHandle;
 pub use self::settings::SessionSettings;
 pub use self::source::{
     ClusterEvent, ClusterObserver, ConfirmationId, ConfirmationRequest, DeliveredFinding,
-    NodeFacts, RecordSource, WantedRole,
+    HeartbeatFacts, RecordSource, WantedRole,
 };

@@ -62,7 +62,7 @@ pub struct EtcdTls {
 
 /// How etcd is started.
 #[derive(Debug, Clone, Default)]
-pub struct EtcdOptions {
+pub struct EtcdProcessOptions {
     /// The certificates; `None` for plain HTTP.
     pub tls: Option<EtcdTls>,
     /// The maximum size of the database in bytes; `None` for etcd's own.
@@ -73,7 +73,7 @@ pub struct EtcdOptions {
 #[derive(Debug)]
 pub struct Etcd {
     directory: PathBuf,
-    options: EtcdOptions,
+    options: EtcdProcessOptions,
     members: Vec<EtcdMember>,
     /// `USER:PASSWORD` of `etcdctl`, after [`Etcd::enable_login`].
     login: Option<String>,
@@ -91,24 +91,24 @@ struct EtcdMember {
 impl Etcd {
     /// One member on a loopback address. Its files are in `directory`.
     pub fn single(directory: &Path) -> Self {
-        Self::start(directory, vec![EtcdPlace::loopback()], EtcdOptions::default())
+        Self::start(directory, vec![EtcdPlace::loopback()], EtcdProcessOptions::default())
     }
 
     /// Three members on loopback addresses.
     pub fn three(directory: &Path) -> Self {
         let places = (0..3).map(|_| EtcdPlace::loopback()).collect();
-        Self::start(directory, places, EtcdOptions::default())
+        Self::start(directory, places, EtcdProcessOptions::default())
     }
 
     /// Starts a member at each place, and waits until they answer.
-    pub fn start(directory: &Path, places: Vec<EtcdPlace>, options: EtcdOptions) -> Self {
+    pub fn start(directory: &Path, places: Vec<EtcdPlace>, options: EtcdProcessOptions) -> Self {
         let etcd = Self::spawned(directory, places, options);
         etcd.wait_until_healthy();
         etcd
     }
 
     /// As [`Self::start`], without waiting: for certificates that `etcdctl` does not accept.
-    pub fn spawned(directory: &Path, places: Vec<EtcdPlace>, options: EtcdOptions) -> Self {
+    pub fn spawned(directory: &Path, places: Vec<EtcdPlace>, options: EtcdProcessOptions) -> Self {
         let members =
             places.into_iter().map(|place| EtcdMember { place, home: None, child: None }).collect();
         let directory = directory.join("etcd");

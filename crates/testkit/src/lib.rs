@@ -33,7 +33,7 @@ pub use agent::{Behaviour, FakeAgent};
 pub use authority::{Authority, SignedCertificate};
 pub use browser::{Browser, ColorScheme};
 pub use dump::{Dump, DumpInstance, DumpLab};
-pub use etcd::{Etcd, EtcdOptions, EtcdPlace, EtcdTls};
+pub use etcd::{Etcd, EtcdPlace, EtcdProcessOptions, EtcdTls};
 pub use lab::{Lab, TestNetns, peer_of, run, script};
 pub use monitor::{MonitorProcess, Router};
 pub use node::{NodeFixture, NodeProcess};

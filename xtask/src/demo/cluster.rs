@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_linux::signal::{Signal, Signals};
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
-use vipwatch_testkit::{Etcd, EtcdOptions, EtcdPlace, Lab, TestNetns};
+use vipwatch_testkit::{Etcd, EtcdPlace, EtcdProcessOptions, Lab, TestNetns};
 
 use super::{DemoNode, NAMES};
 use crate::TaskError;
@@ -102,7 +102,7 @@ impl<'a> ClusterDemo<'a> {
         println!("starting etcd with three members");
         let places = nodes.iter().enumerate();
         let places = places.map(|(number, node)| EtcdPlace::in_netns(&node.netns, address(number)));
-        let etcd = Etcd::start(lab.path(), places.collect(), EtcdOptions::default());
+        let etcd = Etcd::start(lab.path(), places.collect(), EtcdProcessOptions::default());
         let mut command = nodes[0].fixture.command();
         command.args(["cluster", "--etcd", &endpoints().join(","), "watch"]);
         let (sender, lines) = sync_channel(MAX_WAITING_LINES);

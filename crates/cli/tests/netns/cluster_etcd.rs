@@ -13,7 +13,9 @@ use vipwatch_cluster::record::{
     RoleRecord, encode,
 };
 use vipwatch_testkit::authority::ONE_YEAR;
-use vipwatch_testkit::{Authority, Etcd, EtcdOptions, EtcdPlace, EtcdTls, Lab, wait_showing};
+use vipwatch_testkit::{
+    Authority, Etcd, EtcdPlace, EtcdProcessOptions, EtcdTls, Lab, wait_showing,
+};
 
 use crate::support::{PROGRAM, read, write_with_mode};
 
@@ -305,7 +307,7 @@ fn a_wrong_authority_and_a_wrong_password_are_errors_with_hints() {
     let client = authority.sign("client", &names, &ONE_YEAR);
     let ca = authority.file();
     let tls = EtcdTls { server, ca: ca.clone(), needs_client_certificate: false, client };
-    let options = EtcdOptions { tls: Some(tls), ..EtcdOptions::default() };
+    let options = EtcdProcessOptions { tls: Some(tls), ..EtcdProcessOptions::default() };
     let mut etcd = Etcd::start(lab.path(), vec![place], options);
     Publisher::new(&etcd, "default").node("net-1");
     etcd.enable_login("reader", "right", "/vipwatch/v1/default/");

@@ -31,7 +31,7 @@ const SYSTEM_AUTHORITIES: [&str; 2] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
 /// A connection to one endpoint.
-pub struct Connection {
+pub struct EtcdConnection {
     endpoint: String,
     timeout: Duration,
     client: Client,
@@ -39,7 +39,7 @@ pub struct Connection {
     has_answered: AtomicBool,
 }
 
-impl Connection {
+impl EtcdConnection {
     /// Connects to an endpoint, with TLS and a login if the settings have them.
     pub async fn open(settings: &EtcdSettings, endpoint: &str) -> Result<Self, EtcdError> {
         let timeout = settings.timeout;

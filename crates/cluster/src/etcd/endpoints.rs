@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use vipwatch_core::{Backoff, Jitter};
 
-use super::{Connection, EtcdError, EtcdSettings};
+use super::{EtcdConnection, EtcdError, EtcdSettings};
 
 /// The waits between attempts when no endpoint can be used.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -39,14 +39,14 @@ impl EndpointOrder {
         &mut self,
         settings: &EtcdSettings,
         key: &str,
-    ) -> Result<Connection, EtcdError> {
+    ) -> Result<EtcdConnection, EtcdError> {
         let mut last = EtcdError::NoEndpoint;
         for _ in &settings.endpoints {
             let endpoint = &settings.endpoints[self.next % settings.endpoints.len()];
             self.next = self.next.wrapping_add(1);
             // The state of a TLS handshake is large.
             let attempt = Box::pin(async {
-                let connection = Connection::open(settings, endpoint).await?;
+                let connection = EtcdConnection::open(settings, endpoint).await?;
                 connection.revision(key).await?;
                 Ok::<_, EtcdError>(connection)
             });

@@ -3,7 +3,7 @@
 
 use etcd_client::{Compare, GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse};
 
-use super::{Connection, EtcdError};
+use super::{EtcdConnection, EtcdError};
 use crate::view::StoredValue;
 
 /// The maximum number of operations in a transaction. etcd accepts 128 by default.
@@ -22,7 +22,7 @@ pub struct TxnResult {
     pub is_done: bool,
     /// The revision of etcd after it.
     pub revision: i64,
-    /// The key of [`Connection::commit`] if it was read, and exists.
+    /// The key of [`EtcdConnection::commit`] if it was read, and exists.
     pub found: Option<StoredValue>,
 }
 
@@ -35,7 +35,7 @@ pub struct RangeValues {
     pub values: Vec<StoredValue>,
 }
 
-impl Connection {
+impl EtcdConnection {
     /// Reads one key; returns its value and the revision of etcd.
     pub async fn read_key(&self, key: &str) -> Result<(Option<StoredValue>, i64), EtcdError> {
         let mut kv = self.kv();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use etcd_client::{LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions};
 
-use super::{Connection, EtcdError};
+use super::{EtcdConnection, EtcdError};
 
 /// The id of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,7 +25,7 @@ pub struct LeaseStream {
     answers: LeaseKeepAliveStream,
 }
 
-impl Connection {
+impl EtcdConnection {
     /// Makes a lease.
     pub async fn grant(&self, ttl: Duration) -> Result<LeaseId, EtcdError> {
         let seconds = i64::try_from(ttl.as_secs().max(1)).unwrap_or(i64::MAX);

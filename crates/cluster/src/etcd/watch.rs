@@ -8,7 +8,7 @@ use etcd_client::{
 };
 
 use super::kv::{prefix_end, stored};
-use super::{Connection, EtcdError};
+use super::{EtcdConnection, EtcdError};
 use crate::view::ViewChange;
 
 /// The number of a watch on its stream.
@@ -56,7 +56,7 @@ enum WatcherRequest {
     Cancel(WatchId),
 }
 
-impl Connection {
+impl EtcdConnection {
     /// Opens a stream with one watch: changes of the keys with a prefix from the revision `first` on.
     pub async fn watch(&self, prefix: &str, first: i64) -> Result<(Watcher, WatchId), EtcdError> {
         let watch = WatchId(1);

@@ -8,7 +8,7 @@ use super::counters::add;
 use super::publish::OwnRoleChange;
 use super::registration::RegistrationLoss;
 use super::worker::Worker;
-use crate::etcd::{Connection, EtcdError};
+use crate::etcd::{EtcdConnection, EtcdError};
 use crate::follow::{Followed, revision_of, write};
 use crate::key::{Bucket, ClusterKey, ClusterName};
 use crate::view::{ClusterView, ViewChange};
@@ -38,7 +38,7 @@ impl Worker {
     /// Applies the changes to the view.
     pub(super) async fn apply(
         &mut self,
-        connection: &Connection,
+        connection: &EtcdConnection,
         followed: Followed,
     ) -> Result<(), EtcdError> {
         match followed {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use vipwatch_api::Timestamp;
 
 use super::SessionSettings;
-use crate::etcd::{Connection, EtcdError, LeaseId, LeaseStream, TxnResult};
+use crate::etcd::{EtcdConnection, EtcdError, LeaseId, LeaseStream, TxnResult};
 use crate::key::{ClusterKey, KeySpace};
 use crate::record::{
     ClusterRecord, ClusterRecordError, FORMAT, MemberRecord, MemberState, NodeRecord, encode,
@@ -126,7 +126,7 @@ impl NodeIdentityKeys {
     /// Takes the name, if no other process has it, and continues the membership of the process before.
     pub(super) async fn register(
         &self,
-        connection: &Connection,
+        connection: &EtcdConnection,
         values: HeartbeatValues,
     ) -> Result<RegistrationAttempt, EtcdError> {
         let (holder, _) = connection.read_key(&self.node_key).await?;
@@ -160,7 +160,7 @@ impl NodeIdentityKeys {
     /// The lease of the membership, and the keys that it has.
     async fn membership(
         &self,
-        connection: &Connection,
+        connection: &EtcdConnection,
         member: Option<&StoredValue>,
     ) -> Result<(LeaseId, RegisteredKeys), EtcdError> {
         let key = ClusterKey::Member(self.settings.node.clone());
@@ -192,7 +192,7 @@ impl NodeIdentityKeys {
         }
     }
 
-    /// Why a fenced write was not carried out. [`Connection::commit`] has read `node/NAME`.
+    /// Why a fenced write was not carried out. [`EtcdConnection::commit`] has read `node/NAME`.
     pub(super) fn loss(&self, result: &TxnResult) -> RegistrationLoss {
         let key = ClusterKey::Node(self.settings.node.clone());
         let record =
@@ -214,7 +214,7 @@ impl NodeIdentityKeys {
     /// Writes a heartbeat; returns the revision of etcd. It is not carried out if another process has written the key.
     pub(super) async fn heartbeat(
         &self,
-        connection: &Connection,
+        connection: &EtcdConnection,
         registration: &mut Registration,
         values: HeartbeatValues,
     ) -> Result<Result<i64, RegistrationLoss>, EtcdError> {
@@ -260,7 +260,7 @@ impl NodeIdentityKeys {
     /// Says that the node was stopped, and gives its name back.
     pub(super) async fn leave(
         &self,
-        connection: &Connection,
+        connection: &EtcdConnection,
         registration: &Registration,
     ) -> Result<(), EtcdError> {
         let stopped = vec![self.put_member(MemberState::Stopped, registration.membership)];
@@ -284,7 +284,7 @@ impl Registration {
     /// Renews the lease of the process, and from time to time that of the membership. Returns the revision of etcd.
     pub(super) async fn renew(
         &mut self,
-        connection: &Connection,
+        connection: &EtcdConnection,
         stream: &mut Option<LeaseStream>,
     ) -> Result<i64, EtcdError> {
         if self.membership_renewed.elapsed() >= MEMBERSHIP_RENEWAL {

@@ -21,7 +21,7 @@ pub trait RecordSource: Send + Sync {
     fn role(&self, instance: &InstanceId) -> Option<WantedRole>;
 
     /// Values of the next heartbeat.
-    fn facts(&self) -> NodeFacts;
+    fn facts(&self) -> HeartbeatFacts;
 }
 
 /// A record and its place.
@@ -36,7 +36,7 @@ pub struct WantedRole {
 
 /// Values of a heartbeat that the node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeFacts {
+pub struct HeartbeatFacts {
     /// The sequence number of the node's last event.
     pub seq: i64,
     /// The number of instances that the node follows.

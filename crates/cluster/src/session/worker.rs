@@ -19,7 +19,7 @@ use super::publish::PublishedRoles;
 use super::registration::{NodeIdentityKeys, Registration};
 use super::reporter::ReporterWork;
 use super::{ClusterEvent, ClusterObserver, RecordSource, SessionSettings};
-use crate::etcd::{Connection, EndpointOrder, EtcdError, EtcdErrorKind, LeaseStream};
+use crate::etcd::{EndpointOrder, EtcdConnection, EtcdError, EtcdErrorKind, LeaseStream};
 use crate::follow::RangeFollower;
 
 /// The time for the last words to etcd.
@@ -63,7 +63,7 @@ pub(super) struct Worker {
 
 /// A connection and its open streams.
 pub(super) struct SessionLink<'a> {
-    pub(super) connection: &'a Connection,
+    pub(super) connection: &'a EtcdConnection,
     /// The stream that renews the lease of the process.
     pub(super) lease: Option<LeaseStream>,
 }
@@ -139,7 +139,7 @@ impl Worker {
     }
 
     /// Uses a connection until it fails.
-    async fn serve(&mut self, connection: &Connection) -> Result<Infallible, EtcdError> {
+    async fn serve(&mut self, connection: &EtcdConnection) -> Result<Infallible, EtcdError> {
         add(&self.shared.counters.connections, 1);
         let mut link = SessionLink { connection, lease: None };
         self.take_requests();
@@ -242,7 +242,10 @@ impl Worker {
     }
 
     /// Follows the ranges of the view's scope.
-    pub(super) async fn follow_ranges(&mut self, connection: &Connection) -> Result<(), EtcdError> {
+    pub(super) async fn follow_ranges(
+        &mut self,
+        connection: &EtcdConnection,
+    ) -> Result<(), EtcdError> {
         let keys = self.identity.keys();
         let mut ranges = RangeFollower::common(keys);
         match self.shared.status().scope {
@@ -255,7 +258,7 @@ impl Worker {
         self.sync(connection).await
     }
 
-    pub(super) async fn sync(&mut self, connection: &Connection) -> Result<(), EtcdError> {
+    pub(super) async fn sync(&mut self, connection: &EtcdConnection) -> Result<(), EtcdError> {
         let Self { follower, shared, published, .. } = self;
         let count = follower.sync(connection, &shared.view, published).await?;
         add(&shared.counters.range_reads, count);
@@ -289,7 +292,7 @@ impl Worker {
         self.event_due.map_or(write, |due| due.min(write))
     }
 
-    fn connected(&mut self, connection: &Connection) {
+    fn connected(&mut self, connection: &EtcdConnection) {
         let mut status = self.shared.status();
         status.connection = ClusterConnectionState::Connected;
         status.endpoint = Some(connection.endpoint().to_owned());
@@ -338,7 +341,7 @@ impl Worker {
     }
 
     /// The last words to etcd.
-    async fn finish(&self, end: SessionEnd, connection: &Connection) {
+    async fn finish(&self, end: SessionEnd, connection: &EtcdConnection) {
         let (SessionEnd::Stop, Some(registration)) = (end, &self.registration) else { return };
         match timeout(STOP_LIMIT, self.identity.leave(connection, registration)).await {
             Ok(Ok(())) => {}

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use etcd_client::TxnOp;
 use vipwatch_cluster::etcd::{
-    ClientCertificate, Connection, EtcdError, EtcdErrorKind, EtcdLogin, EtcdPassword, EtcdSettings,
+    ClientCertificate, EtcdConnection, EtcdError, EtcdErrorKind, EtcdLogin, EtcdPassword,
+    EtcdSettings,
 };
 use vipwatch_testkit::authority::{EXPIRED, ONE_YEAR};
 use vipwatch_testkit::{
-    Authority, Etcd, EtcdOptions, EtcdPlace, EtcdTls, Lab, SignedCertificate, wait_for,
+    Authority, Etcd, EtcdPlace, EtcdProcessOptions, EtcdTls, Lab, SignedCertificate, wait_for,
 };
 
 use crate::support::{block_on, open, settings};
@@ -37,7 +38,7 @@ fn secure(directory: &Path) -> SecureEtcd {
         needs_client_certificate: true,
         client: client.clone(),
     };
-    let options = EtcdOptions { tls: Some(tls), ..EtcdOptions::default() };
+    let options = EtcdProcessOptions { tls: Some(tls), ..EtcdProcessOptions::default() };
     let etcd = Etcd::start(directory, vec![place], options);
     let mut settings = settings(&etcd);
     settings.ca = Some(authority.file());
@@ -106,7 +107,7 @@ fn an_expired_certificate_of_etcd_is_an_error_of_tls() {
     let client = secure.authority.sign("ctl", &names, &ONE_YEAR);
     let ca = secure.authority.file();
     let tls = EtcdTls { server, ca, needs_client_certificate: false, client };
-    let options = EtcdOptions { tls: Some(tls), ..EtcdOptions::default() };
+    let options = EtcdProcessOptions { tls: Some(tls), ..EtcdProcessOptions::default() };
     let old = Etcd::spawned(&lab.path().join("old"), vec![place], options);
     let settings = EtcdSettings { endpoints: old.endpoints(), ..secure.settings.clone() };
     let error = wait_for("etcd to listen", || {
@@ -149,7 +150,8 @@ fn a_login_needs_the_right_password_and_covers_one_prefix() {
 #[test]
 fn a_full_etcd_answers_reads_and_rejects_writes() {
     let lab = Lab::new();
-    let options = EtcdOptions { quota: Some(2 * 1024 * 1024), ..EtcdOptions::default() };
+    let options =
+        EtcdProcessOptions { quota: Some(2 * 1024 * 1024), ..EtcdProcessOptions::default() };
     let etcd = Etcd::start(lab.path(), vec![EtcdPlace::loopback()], options);
     block_on(async {
         let connection = open(&settings(&etcd)).await.unwrap();
@@ -161,7 +163,7 @@ fn a_full_etcd_answers_reads_and_rejects_writes() {
 }
 
 /// Writes until etcd is full.
-async fn fill(connection: &Connection) -> EtcdError {
+async fn fill(connection: &EtcdConnection) -> EtcdError {
     loop {
         let write = vec![TxnOp::put("/fill", vec![b'x'; 200_000], None)];
         if let Err(error) = connection.commit(Vec::new(), write, "/fill").await {

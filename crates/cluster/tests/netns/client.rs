@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
-use vipwatch_cluster::etcd::{Connection, EtcdError, WatchMessage};
+use vipwatch_cluster::etcd::{EtcdConnection, EtcdError, WatchMessage};
 use vipwatch_cluster::view::{StoredValue, ViewChange};
 use vipwatch_testkit::{Etcd, Lab};
 
 use crate::support::{block_on, connect, open, settings};
 
 /// Writes keys without a condition; returns the revision.
-async fn put(connection: &Connection, entries: &[(String, Vec<u8>)]) -> i64 {
+async fn put(connection: &EtcdConnection, entries: &[(String, Vec<u8>)]) -> i64 {
     let mut revision = 0;
     for batch in entries.chunks(100) {
         let operations: Vec<TxnOp> = batch
@@ -28,7 +28,7 @@ fn numbered(prefix: &str, count: usize) -> Vec<(String, Vec<u8>)> {
     (0..count).map(|number| (format!("{prefix}{number:05}"), b"value".to_vec())).collect()
 }
 
-async fn read(connection: &Connection, prefix: &str, revision: i64) -> (Vec<StoredValue>, i64) {
+async fn read(connection: &EtcdConnection, prefix: &str, revision: i64) -> (Vec<StoredValue>, i64) {
     let mut values = Vec::new();
     let read = connection.read_prefix(prefix, revision, |page| values.extend(page)).await;
     (values, read.unwrap())

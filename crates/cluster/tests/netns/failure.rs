@@ -7,7 +7,9 @@ use vipwatch_api::{ClusterConnectionState, ClusterNodeState, InstanceRole};
 use vipwatch_cluster::etcd::{EtcdErrorKind, EtcdLogin, EtcdPassword};
 use vipwatch_cluster::reader::{EtcdReader, ReadProgress};
 use vipwatch_testkit::keepalived::BridgeSwitch;
-use vipwatch_testkit::{Etcd, EtcdOptions, EtcdPlace, Lab, TestNetns, wait_for, wait_showing};
+use vipwatch_testkit::{
+    Etcd, EtcdPlace, EtcdProcessOptions, Lab, TestNetns, wait_for, wait_showing,
+};
 
 use crate::node::{TestNode, is_live, lasting_session, role_of, session, state_of};
 use crate::support::settings;
@@ -136,7 +138,7 @@ fn a_node_without_a_network_is_lost_and_comes_back_with_its_last_roles() {
     let host_a = place("a", "192.0.2.2");
     let host_b = place("b", "192.0.2.3");
     let members = vec![EtcdPlace::in_netns(&store, "192.0.2.1".parse().unwrap())];
-    let etcd = Etcd::start(lab.path(), members, EtcdOptions::default());
+    let etcd = Etcd::start(lab.path(), members, EtcdProcessOptions::default());
     let settings = settings(&etcd);
     // The thread of a session stays in the namespace of the thread that starts it.
     let start = |netns: &TestNetns, name: &str, role| {
@@ -197,7 +199,8 @@ fn a_paused_etcd_ends_leases_of_no_node_that_comes_back_in_time() {
 #[test]
 fn a_full_etcd_is_reported_and_the_view_still_follows() {
     let lab = Lab::new();
-    let options = EtcdOptions { quota: Some(4 * 1024 * 1024), ..EtcdOptions::default() };
+    let options =
+        EtcdProcessOptions { quota: Some(4 * 1024 * 1024), ..EtcdProcessOptions::default() };
     let etcd = Etcd::start(lab.path(), vec![EtcdPlace::loopback()], options);
     let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &[("r1", Primary)]);
     let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &[("r1", Backup)]);

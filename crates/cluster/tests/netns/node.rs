@@ -11,8 +11,8 @@ use vipwatch_cluster::etcd::EtcdSettings;
 use vipwatch_cluster::key::{Bucket, ClusterName};
 use vipwatch_cluster::record::{FORMAT, HeardPrimary, RoleRecord};
 use vipwatch_cluster::session::{
-    ClusterEvent, ClusterHandle, ClusterObserver, ConfirmationRequest, NodeFacts, RecordSource,
-    SessionSettings, WantedRole,
+    ClusterEvent, ClusterHandle, ClusterObserver, ConfirmationRequest, HeartbeatFacts,
+    RecordSource, SessionSettings, WantedRole,
 };
 use vipwatch_cluster::view::ClusterView;
 use vipwatch_core::InstanceId;
@@ -44,9 +44,9 @@ impl RecordSource for NodeSide {
         self.roles.lock().unwrap().get(instance).cloned()
     }
 
-    fn facts(&self) -> NodeFacts {
+    fn facts(&self) -> HeartbeatFacts {
         let instances = u64::try_from(self.roles.lock().unwrap().len()).unwrap();
-        NodeFacts { seq: 1, instances }
+        HeartbeatFacts { seq: 1, instances }
     }
 }
 

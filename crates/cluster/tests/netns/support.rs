@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use vipwatch_cluster::etcd::{Connection, EtcdError, EtcdSettings};
+use vipwatch_cluster::etcd::{EtcdConnection, EtcdError, EtcdSettings};
 use vipwatch_testkit::Etcd;
 
 /// Runs a future to its end.
@@ -19,11 +19,11 @@ pub(crate) fn settings(etcd: &Etcd) -> EtcdSettings {
 }
 
 /// A connection to the first member.
-pub(crate) async fn connect(etcd: &Etcd) -> Connection {
+pub(crate) async fn connect(etcd: &Etcd) -> EtcdConnection {
     open(&settings(etcd)).await.unwrap()
 }
 
 /// A connection to the first endpoint of the settings.
-pub(crate) async fn open(settings: &EtcdSettings) -> Result<Connection, EtcdError> {
-    Connection::open(settings, &settings.endpoints[0]).await
+pub(crate) async fn open(settings: &EtcdSettings) -> Result<EtcdConnection, EtcdError> {
+    EtcdConnection::open(settings, &settings.endpoints[0]).await
 }

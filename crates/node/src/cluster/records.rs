@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use vipwatch_api::InstanceRole;
 use vipwatch_cluster::key::{Bucket, ClusterName};
 use vipwatch_cluster::record::{FORMAT, HeardPrimary, MAX_ADDRESSES, RoleRecord};
-use vipwatch_cluster::session::{NodeFacts, RecordSource, WantedRole};
+use vipwatch_cluster::session::{HeartbeatFacts, RecordSource, WantedRole};
 use vipwatch_core::audit::Severity;
 use vipwatch_core::vrrp::VrrpFamily;
 use vipwatch_core::{InstanceId, Role};
@@ -141,11 +141,11 @@ impl RecordSource for PublishedRecords {
         Some(WantedRole { bucket, record: self.record(&entry) })
     }
 
-    fn facts(&self) -> NodeFacts {
+    fn facts(&self) -> HeartbeatFacts {
         self.recent.close_history();
         self.judge_adverts();
         let instances = self.store.view().entries.len() as u64;
-        NodeFacts { seq: self.store.events.last_seq(), instances }
+        HeartbeatFacts { seq: self.store.events.last_seq(), instances }
     }
 }
 

@@ -20,6 +20,8 @@ use crate::moment::pause;
 const WARM_UP: Duration = Duration::from_secs(8);
 /// The time after the last recovery, in which findings close.
 const COOL_DOWN: Duration = Duration::from_secs(8);
+/// Each wait with [`Pace::Patient`] that no fact ends.
+const PATIENT_REST: Duration = Duration::from_secs(4);
 /// Limit of the wait for a finding with [`Pace::Patient`].
 const PATIENT_LIMIT: Duration = Duration::from_secs(40);
 /// The time after which a finding of two primaries is open.
@@ -32,7 +34,7 @@ pub fn inject(lab: &mut ClusterLab, steps: &[ClusterStep], pace: Pace) -> Result
     if pace == Pace::Patient {
         wait_for("a node that reports findings", || Ok(lab.reporter()))?;
     }
-    pause(WARM_UP);
+    pause(pace.wait(WARM_UP));
     for step in steps {
         let fault = step.fault.word();
         let Some(host) = victim(lab, step.victim)? else {
@@ -44,18 +46,20 @@ pub fn inject(lab: &mut ClusterLab, steps: &[ClusterStep], pace: Pace) -> Result
         lab.journal.write("fault-begin", &details)?;
         begin(lab, step.fault, host)?;
         lab.journal.write("fault-done", &details)?;
-        pause(step.fault.hold());
+        let findings = step.fault.findings();
+        // A fault that causes no finding must last: no finding may be opened.
+        pause(if findings.is_empty() { step.fault.hold() } else { pace.wait(step.fault.hold()) });
         if pace == Pace::Patient {
-            wait_for_findings(lab, step.fault);
+            wait_for_findings(lab, findings);
         }
         observe(lab)?;
         lab.journal.write("recover-begin", &details)?;
         recover(lab, step.fault, host)?;
         lab.journal.write("recover-done", &details)?;
         lab.wait_until_settled()?;
-        pause(step.rest);
+        pause(pace.wait(step.rest));
     }
-    pause(COOL_DOWN);
+    pause(pace.wait(COOL_DOWN));
     lab.finish()
 }
 
@@ -76,14 +80,24 @@ fn victim(lab: &ClusterLab, victim: ClusterVictim) -> Result<Option<usize>, Faul
     })
 }
 
-fn wait_for_findings(lab: &ClusterLab, fault: ClusterFault) {
+impl Pace {
+    /// A time of the schedule, which is shorter where facts end the wait.
+    fn wait(self, exact: Duration) -> Duration {
+        match self {
+            Self::Exact => exact,
+            Self::Patient => exact.min(PATIENT_REST),
+        }
+    }
+}
+
+fn wait_for_findings(lab: &ClusterLab, findings: &[&str]) {
     let key = format!("{PREFIX}finding/");
     let is_open = |host: &ClusterHost| {
         let text = output(&mut host.etcdctl(&["get", "--prefix", &key, "--print-value-only"]));
-        text.is_ok_and(|text| fault.findings().iter().all(|name| text.contains(name)))
+        text.is_ok_and(|text| findings.iter().all(|name| text.contains(name)))
     };
     let end = Instant::now() + PATIENT_LIMIT;
-    while !fault.findings().is_empty() && !lab.hosts.iter().any(is_open) && Instant::now() < end {
+    while !findings.is_empty() && !lab.hosts.iter().any(is_open) && Instant::now() < end {
         pause(Duration::from_millis(300));
     }
 }

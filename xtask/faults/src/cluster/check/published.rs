@@ -193,7 +193,14 @@ impl Published<'_> {
     fn roles(&self, node: usize, instance: usize, at: Micros) -> BTreeSet<&'static str> {
         let since = self.unpublished_since(node, at) - self.times.role;
         let spans = self.facts.hosts[node].roles[instance].iter();
-        spans.filter(|span| span.overlaps(since, at + 1)).map(|span| span.value).collect()
+        let spans = spans.filter(|span| span.overlaps(since, at + 1));
+        let mut roles: BTreeSet<&'static str> = spans.map(|span| span.value).collect();
+        // The node and keepalived read a changed file at different times.
+        let is_held = roles.contains("primary") || roles.contains("partial");
+        if is_held && self.edited(node, instance, at).len() > 1 {
+            roles.extend(["primary", "partial"]);
+        }
+        roles
     }
 
     fn edited(&self, node: usize, instance: usize, at: Micros) -> BTreeSet<bool> {

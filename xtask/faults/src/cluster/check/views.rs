@@ -49,7 +49,8 @@ pub fn judge(
             let is_late = document.asked > published.facts.end - RESULT;
             has_result |= document.name == "groups" && is_late && judge.is_published(document);
         }
-        if !has_result {
+        // On a machine of unknown speed, the last documents may be too early.
+        if !has_result && strictness == Strictness::Deadlines {
             verdict.fail(
                 "view-not-converged",
                 format!("node {host} has no document at the end of the run"),

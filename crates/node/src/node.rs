@@ -174,6 +174,32 @@ pub struct Node {
     lock: Option<FileLock>,
 }
 
+/// The audit with its worker and queues.
+struct AuditParts {
+    audit: Arc<Audit>,
+    audit_worker: AuditWorker,
+    snapshot_requests: SnapshotRequests,
+    finding_changes: FindingChanges,
+}
+
+impl AuditParts {
+    fn start(
+        config: &Config,
+        store: &Arc<StateStore>,
+        receiver: &ReceiverHandle,
+    ) -> io::Result<Self> {
+        let snapshot_requests = SnapshotRequests::new()?;
+        let requests = Some(snapshot_requests.clone());
+        let audit = Arc::new(Audit::new(Arc::clone(store), receiver.clone(), requests));
+        let finding_changes = FindingChanges::new()?;
+        let changes = finding_changes.clone();
+        let sources = FindingSources::new(store, receiver, &config.state_dir);
+        let audit_worker =
+            AuditWorker::start(Arc::clone(&audit), config.audit_every, sources, changes)?;
+        Ok(Self { audit, audit_worker, snapshot_requests, finding_changes })
+    }
+}
+
 impl Node {
     /// Opens the sockets, starts the workers and publishes the role of every instance.
     pub fn start(
@@ -196,15 +222,8 @@ impl Node {
         housekeeping::report_fallback(follower.table().watcher(), &store);
         let processes = Self::read_processes(&config, &store, &mut follower)?;
         let receiver_handle = ReceiverHandle::default();
-        let snapshot_requests = SnapshotRequests::new().map_err(NodeError::StartWorker)?;
-        let requests = Some(snapshot_requests.clone());
-        let audit = Arc::new(Audit::new(Arc::clone(&store), receiver_handle.clone(), requests));
-        let finding_changes = FindingChanges::new().map_err(NodeError::StartWorker)?;
-        let changes = finding_changes.clone();
-        let sources = FindingSources::new(&store, &receiver_handle, &config.state_dir);
-        let audit_worker =
-            AuditWorker::start(Arc::clone(&audit), config.audit_every, sources, changes)
-                .map_err(NodeError::StartWorker)?;
+        let AuditParts { audit, audit_worker, snapshot_requests, finding_changes } =
+            AuditParts::start(&config, &store, &receiver_handle).map_err(NodeError::StartWorker)?;
         // BOUND: see `EvidenceUpdates`.
         let evidence_updates = EvidenceUpdates::new().map_err(NodeError::StartWorker)?;
         let evidence = evidence_updates.clone();
@@ -235,9 +254,7 @@ impl Node {
         let (requests, evidence) = (audit_worker.requests(), evidence_updates.clone());
         let witness = Witness::start(config.witness.clone(), &store, requests, evidence)
             .map_err(NodeError::StartWorker)?;
-        let state_dir = config.state_dir.clone();
-        let setup = ClusterSetup { config: &config.cluster, node: &name, state_dir, store: &store };
-        let cluster = ClusterService::new(&setup).map_err(NodeError::StartWorker)?;
+        let cluster = Self::cluster_service(&config, &name, &store)?;
         let reload_requests = ReloadRequests::new().map_err(NodeError::StartWorker)?;
         let context = ApiContext {
             store: Arc::clone(&store),
@@ -291,6 +308,16 @@ impl Node {
             lock,
         };
         node.publish_first_roles(opened.is_migrated, listen_source).map(|()| node)
+    }
+
+    fn cluster_service(
+        config: &Config,
+        node: &Arc<str>,
+        store: &Arc<StateStore>,
+    ) -> Result<Option<ClusterService>, NodeError> {
+        let state_dir = config.state_dir.clone();
+        let setup = ClusterSetup { config: &config.cluster, node, state_dir, store };
+        ClusterService::new(&setup).map_err(NodeError::StartWorker)
     }
 
     /// Reads the processes of keepalived, and has the follower scan their configurations.

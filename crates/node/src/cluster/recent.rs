@@ -84,7 +84,9 @@ impl RecentTransitions {
         let stored = if is_complete { Vec::new() } else { self.read(id) };
         let mut instances = self.lock();
         let one = instances.entry(id.clone()).or_default();
-        stored.into_iter().for_each(|kept| one.add(kept));
+        for kept in stored {
+            one.add(kept);
+        }
         one.is_complete = true;
         one.kept.iter().map(KeptTransition::record).collect()
     }

@@ -116,20 +116,20 @@ impl ClusterConfig {
         // The default follows the heartbeat, so that a longer heartbeat alone is valid.
         self.lease = self.lease.max(self.heartbeat * HEARTBEATS_IN_LEASE);
         let lease = parse_between(seconds(3), seconds(600), "it is 3s to 10m");
-        let least = self.heartbeat * HEARTBEATS_IN_LEASE;
+        let minimum = self.heartbeat * HEARTBEATS_IN_LEASE;
         let lease = table.parsed("lease", errors, |text| {
             let lease = lease(text)?;
             if lease.subsec_millis() != 0 {
                 return Err("etcd needs whole seconds".to_owned());
             }
             let error = || {
-                let (heartbeat, least) = (self.heartbeat.as_millis(), least.as_millis());
+                let (heartbeat, minimum) = (self.heartbeat.as_millis(), minimum.as_millis());
                 format!(
-                    "it must be at least three heartbeats ({heartbeat} ms each, so {least} ms): a single late \
+                    "it must be at least three heartbeats ({heartbeat} ms each, so {minimum} ms): a single late \
                      heartbeat would end it. Set a longer lease or a shorter heartbeat"
                 )
             };
-            (lease >= least).then_some(lease).ok_or_else(error)
+            (lease >= minimum).then_some(lease).ok_or_else(error)
         });
         set(&mut self.lease, lease);
         let settle = parse_between(Duration::ZERO, seconds(300), "it is 0s to 5m");

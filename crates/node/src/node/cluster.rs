@@ -228,11 +228,10 @@ impl Node {
         let seq = self.next_seq();
         let event = self.identity.cluster_finding(seq, state, item.clone());
         let (finding, group, text) = (&item.name, item.group.as_deref(), &item.text);
-        match state {
-            FindingState::Closed => {
-                tracing::info!(finding, group, "finding of the cluster is over")
-            }
-            _ => tracing::warn!(finding, group, text, "finding of the cluster"),
+        if state == FindingState::Closed {
+            tracing::info!(finding, group, "finding of the cluster is over");
+        } else {
+            tracing::warn!(finding, group, text, "finding of the cluster");
         }
         self.publish_recorded("finding", instance, super::events::to_json(&event));
         seq

@@ -36,7 +36,7 @@ impl ClusterFacts {
     /// The age of the view in seconds; 0 while it follows etcd.
     fn stale_seconds(&self) -> f64 {
         let now = clock::unix_millis(std::time::SystemTime::now());
-        let since = self.status.basis.stale_since.map(|since| since.as_millisecond());
+        let since = self.status.basis.stale_since.map(vipwatch_api::Timestamp::as_millisecond);
         let millis = since.map_or(0, |since| now.saturating_sub(since).max(0));
         // A view that is old for centuries loses precision.
         #[expect(clippy::cast_precision_loss, reason = "less than 2^52 ms")]

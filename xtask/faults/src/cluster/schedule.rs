@@ -120,9 +120,9 @@ faults! {
     /// keepalived stops and starts three times on the primary.
     Flap "flap" [Primary] 4 [];
     /// The host leaves the data network, and the reporter is killed while the finding is open.
-    KillReporterWithFinding "kill-reporter-with-finding" [Primary] 12 ["cluster-two-primaries"];
+    KillReporterWithFinding "kill-reporter-with-finding" [Primary] 12 [];
     /// The host leaves the data network, and the reporter leaves the management network while the finding is open.
-    CutReporterWithFinding "cut-reporter-with-finding" [Primary] 14 ["cluster-two-primaries"];
+    CutReporterWithFinding "cut-reporter-with-finding" [Primary] 14 [];
     /// A simulated node with a clock that steps claims the first instance.
     SimulatedPrimary "simulated-primary" [Primary] 8 ["cluster-two-primaries"];
     /// A simulated node with a clock that steps falls silent.

@@ -78,8 +78,9 @@ impl SimulatedNode {
         let member = grant(host, 600)?;
         let record = member_record("stopped", &member)?;
         put(host, &format!("member/{SIMULATED}"), &record, &member)?;
+        // A role without a member is that of a lost node, so the member is last.
         let keys =
-            [format!("node/{SIMULATED}"), format!("member/{SIMULATED}"), self.role_key.clone()];
+            [format!("node/{SIMULATED}"), self.role_key.clone(), format!("member/{SIMULATED}")];
         keys.iter().try_for_each(|key| {
             output(&mut host.etcdctl(&["del", &format!("{PREFIX}{key}")])).map(drop)
         })

@@ -147,7 +147,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state_dir = directory.path().to_owned();
         let name = Some("net-1".parse().unwrap());
-        let context = direct::history_context(&Config { state_dir, name, ..Config::default() });
+        let context = direct::history_context(&Config { name, state_dir, ..Config::default() });
         let status = cluster_status(&context);
         assert_eq!(status.basis.node.as_deref(), Some("net-1"));
         assert_eq!(status.basis.connection, ClusterConnectionState::Off);

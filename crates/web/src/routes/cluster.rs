@@ -63,8 +63,8 @@ pub(super) async fn changes(
         check_accept(&headers, "application/json")?;
         let after = Parameters::read(&uri, &["after"])?.one("after")?.unwrap_or(0);
         let counter = &context.store.cluster_changes;
-        let changed = timeout(CHANGE_WAIT, poll_fn(|task| counter.poll_other(after, task))).await;
-        let changes = changed.unwrap_or_else(|_| counter.number());
+        let waited = timeout(CHANGE_WAIT, poll_fn(|task| counter.poll_other(after, task))).await;
+        let changes = waited.unwrap_or_else(|_| counter.number());
         Ok(reply::document(&ClusterChangeCount { schema: Schema::ClusterChanges, changes }))
     };
     answer(changes().await)

@@ -10,7 +10,7 @@ use vipwatch_cluster::etcd::EtcdSettings;
 use vipwatch_cluster::key::Bucket;
 use vipwatch_cluster::record::{FORMAT, HeardPrimary, RoleRecord};
 use vipwatch_cluster::session::{
-    ClusterEvent, ClusterHandle, ClusterObserver, NodeFacts, RecordSource, SessionSettings,
+    ClusterEvent, ClusterHandle, ClusterObserver, HeartbeatFacts, RecordSource, SessionSettings,
     WantedRole,
 };
 use vipwatch_core::InstanceId;
@@ -54,9 +54,9 @@ impl RecordSource for SimulatedRoles {
         Some(WantedRole { bucket: Bucket::Router(instance.clone()), record: record(instance, seq) })
     }
 
-    fn facts(&self) -> NodeFacts {
+    fn facts(&self) -> HeartbeatFacts {
         let seqs = self.seqs.lock().unwrap_or_else(PoisonError::into_inner);
-        NodeFacts { seq: 1, instances: u64::try_from(seqs.len()).unwrap_or(u64::MAX) }
+        HeartbeatFacts { seq: 1, instances: u64::try_from(seqs.len()).unwrap_or(u64::MAX) }
     }
 }
 

@@ -74,9 +74,9 @@ fn in_a_cluster_another_live_node_must_hold_the_addresses_or_be_able_to_take_ove
     let safe = check(Backup, vec![live("b", Primary), live("c", Backup)], connected);
     assert_eq!((safe.verdict, safe.notes.len()), (DrainVerdict::Safe, 0));
     assert_eq!(names(&safe.not_known), Vec::<String>::new());
-    let last = check(Backup, vec![live("b", Primary), lost("c", Backup)], connected);
+    let last_one = check(Backup, vec![live("b", Primary), lost("c", Backup)], connected);
     assert_eq!(
-        (last.verdict, names(&last.notes)),
+        (last_one.verdict, names(&last_one.notes)),
         (DrainVerdict::Safe, vec!["last-backup".into()])
     );
     let alone = check(Backup, vec![lost("b", Primary), live("c", Backup)], connected);

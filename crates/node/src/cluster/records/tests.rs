@@ -30,7 +30,7 @@ fn a_record_has_the_published_state_of_its_instance() {
     let WantedRole { bucket, record } = records.role(&id).unwrap();
     assert_eq!(bucket.to_string(), "vrrp:ipv4:1");
     assert_eq!((record.role, record.seq, record.vrid), (InstanceRole::Fault, 3, Some(1)));
-    assert_eq!(record.since.map(|since| since.as_second()), Some(7));
+    assert_eq!(record.since.map(vipwatch_api::Timestamp::as_second), Some(7));
     assert!(record.reason.is_some());
     assert_eq!(record.addresses, ["192.0.2.1/32".parse().unwrap()]);
     assert_eq!(record.heard, HeardPrimary::Unknown);

@@ -78,6 +78,11 @@ fn secrets_need_encryption_and_both_parts() {
     assert!(tls[0].contains("need endpoints with https://"), "{tls:?}");
 }
 
+fn write_file(path: &std::path::Path, text: &str) {
+    let mut file = std::fs::File::create(path).unwrap();
+    std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+}
+
 #[test]
 fn the_files_are_checked_with_a_hint() {
     let directory = tempfile::tempdir().unwrap();
@@ -85,12 +90,12 @@ fn the_files_are_checked_with_a_hint() {
     let text = format!("[cluster]\nendpoints = \"https://a:2379\"\nca = {path:?}\n");
     let error = cluster(&text).check_files().unwrap_err();
     assert_eq!(error.hint(), "create the file, or correct the path");
-    std::fs::write(&path, "no certificate").unwrap();
+    write_file(&path, "no certificate");
     assert!(cluster(&text).check_files().unwrap_err().hint().contains("openssl x509"));
-    std::fs::write(&path, "-----BEGIN CERTIFICATE-----\n").unwrap();
+    write_file(&path, "-----BEGIN CERTIFICATE-----\n");
     assert_eq!(cluster(&text).check_files().unwrap(), Vec::<String>::new());
     let secret = directory.path().join("password");
-    std::fs::write(&secret, "word\n").unwrap();
+    write_file(&secret, "word\n");
     let text = format!("{text}user = \"v\"\npassword = {secret:?}\n");
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert!(cluster(&text).check_files().unwrap_err().hint().contains("chmod 0640"));

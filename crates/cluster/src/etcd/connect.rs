@@ -11,10 +11,14 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::{EtcdError, EtcdSettings};
 
-/// The number of bytes that etcd may send on one stream, and on the connection, before the client has read them. The
-/// defaults of the library are 2 and 5 MiB.
+/// The number of bytes that etcd may send on one stream before the client has read them. The default of the library is
+/// 2 MiB.
 const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 512 * 1024;
+
+/// The same for the whole connection, which has few streams. The library ends a connection with many small frames that
+/// are not read: each counts as 256 bytes, and half of this window may be used. All frames of at least 8 bytes that fit into
+/// the window of a stream are allowed.
+const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 
 /// The number of requests that can wait for the connection.
 const REQUEST_BUFFER: usize = 16;

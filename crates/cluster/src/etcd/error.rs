@@ -297,6 +297,10 @@ impl EtcdError {
         if let Some(source) = tls_cause(status) {
             return Self::Tls { endpoint: endpoint.to_owned(), source };
         }
+        // A status of etcd has no source: this one was made from an error of the connection.
+        if status.source().is_some() {
+            return Self::Disconnected { request, text: cause_text(status) };
+        }
         match status.code() {
             Code::OutOfRange if says("compacted") => Self::Compacted,
             // tonic's own error for a message above the limit.
@@ -315,10 +319,6 @@ impl EtcdError {
             }
             Code::Unavailable | Code::DeadlineExceeded if says("etcdserver:") => {
                 Self::Unavailable { request, text }
-            }
-            Code::Unavailable | Code::Cancelled | Code::Unknown if status.source().is_some() => {
-                let text = cause_text(status);
-                Self::Disconnected { request, text }
             }
             Code::Unavailable => Self::Unavailable { request, text },
             code => Self::Rejected { request, code, text },

@@ -246,3 +246,26 @@ fn a_paused_member_is_left_after_the_time_limit() {
         assert!(connect(&etcd).await.read_key("/key").await.is_ok());
     });
 }
+
+#[test]
+fn thousands_of_small_changes_may_wait_until_they_are_read() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    block_on(async {
+        let connection = connect(&etcd).await;
+        let first = connection.revision("/").await.unwrap() + 1;
+        let (mut watcher, _) = connection.watch("/w/", first).await.unwrap();
+        // One message for each write: none of them is read before the last write.
+        for _ in 0..4_000 {
+            let write = vec![TxnOp::put("/w/k", "v", None)];
+            connection.commit(Vec::new(), write, "/w/k").await.unwrap();
+        }
+        let mut count = 0;
+        while count < 4_000 {
+            let message = connection.next_message(&mut watcher).await.unwrap();
+            if let WatchMessage::Changes { changes, .. } = message {
+                count += changes.len();
+            }
+        }
+    });
+}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Claims of two nodes in one group. Each of the nodes confirms its claim at once, instead of with its next heartbeat, so
-//! that two primaries and a failover that is in progress can be told apart within milliseconds.
+//! that two primaries are confirmed within milliseconds, and a failover that is in progress is not taken for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ impl Conflicts {
         self.buckets.is_empty()
     }
 
-    /// The instances whose claims are not confirmed after `seen`.
+    /// The instances with claims that are not confirmed after `seen`.
     pub(super) fn unconfirmed(&self, seen: i64) -> Vec<InstanceId> {
         let unconfirmed = self.buckets.values().filter(|conflict| conflict.revision > seen);
         unconfirmed.flat_map(|conflict| conflict.instances.iter().cloned()).collect()

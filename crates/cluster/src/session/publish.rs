@@ -24,7 +24,7 @@ pub(super) struct PublishedRoles {
     epoch: String,
     /// The instances of the node.
     wanted: BTreeMap<InstanceId, PublishedRole>,
-    /// Instances whose record may differ from that in etcd.
+    /// Instances with a record that may differ from that in etcd.
     dirty: BTreeSet<InstanceId>,
     /// Keys of this node in etcd that are not wanted.
     stale: BTreeSet<StaleKey>,

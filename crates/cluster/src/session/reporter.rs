@@ -31,7 +31,7 @@ pub(super) struct ReporterWork {
 #[derive(Debug)]
 struct ReportedFinding {
     record: FindingRecord,
-    /// Whether the node must be told after the next write.
+    /// Whether the node gets an event after the next write.
     is_news: bool,
 }
 
@@ -67,7 +67,7 @@ impl ReporterWork {
         }
     }
 
-    /// The events for findings whose opening or end some target may not have received.
+    /// The events for findings with an opening or an end that some target may not have received.
     pub(super) fn events(&self) -> Vec<ClusterEvent> {
         self.findings.values().map(|finding| event(finding.record.clone())).collect()
     }

@@ -50,7 +50,7 @@ pub struct ConfirmationId(pub(crate) u64);
 /// The session asks the main loop to confirm the roles of the node.
 ///
 /// The main loop reads all events of the kernel that are waiting, reads the namespaces of `instances` again, marks the
-/// instances whose records have changed ([`ClusterHandle::mark`](super::ClusterHandle::mark)), and then calls
+/// instances with changed records ([`ClusterHandle::mark`](super::ClusterHandle::mark)), and then calls
 /// [`ClusterHandle::confirm`](super::ClusterHandle::confirm). The session publishes the marked records before the heartbeat that carries the
 /// confirmation. A newer request replaces an older one that is not answered yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub enum ClusterEvent {
     /// calls [`ClusterHandle::told`](super::ClusterHandle::told) for each. The event comes again for every open finding after an election.
     FindingOpen(Box<FindingRecord>),
     /// Only on the reporter: the finding has ended. The node delivers it to the targets that are in `told_open` and not in
-    /// `told_closed`. The event comes again after an election for findings whose end some targets have not received.
+    /// `told_closed`. The event comes again after an election for findings with an end that some targets have not received.
     FindingClosed(Box<FindingRecord>),
 }
 

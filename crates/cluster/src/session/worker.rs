@@ -56,7 +56,7 @@ pub(super) struct Worker {
     pub(super) revision: i64,
     /// No write before this time: etcd has rejected one, or another process has the name.
     write_after: Option<Instant>,
-    /// When the node is told that the view has changed; `None` if it has not.
+    /// When the node gets the event that the view has changed; `None` if it has not.
     event_due: Option<Instant>,
     last_event: Instant,
 }
@@ -270,7 +270,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The view has changed: the node is told soon.
+    /// The view has changed: the node gets an event soon.
     pub(super) fn view_changed(&mut self) {
         let due = (self.last_event + EVENT_INTERVAL).max(Instant::now());
         self.event_due.get_or_insert(due);

@@ -13,7 +13,7 @@ use InstanceRole::{Backup, Primary};
 
 const TWO: &str = "cluster-two-primaries";
 
-/// The findings with this name that the node was told of, as open and as closed.
+/// The findings with this name in the events of the node, open and closed.
 fn told(node: &TestNode, name: &str) -> (Vec<FindingRecord>, Vec<FindingRecord>) {
     let (mut open, mut closed) = (Vec::new(), Vec::new());
     for event in node.side.events() {

@@ -146,7 +146,12 @@ impl ClusterService {
 
     /// What a finding has to do with this node.
     pub(crate) fn own_part(&self, view: &ClusterView, record: &FindingRecord) -> OwnPart {
-        OwnPart::of(&self.0.node, view, record)
+        OwnPart::of(&self.0.node, view, record.group.as_deref(), &record.nodes)
+    }
+
+    /// The instance of this node in a group; `None` if it has none.
+    pub(crate) fn own_instance(&self, view: &ClusterView, group: &str) -> Option<InstanceId> {
+        OwnPart::of(&self.0.node, view, Some(group), &[]).instance
     }
 
     /// The configuration of the cluster.

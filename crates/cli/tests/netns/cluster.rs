@@ -24,6 +24,16 @@ struct ClusterNode {
 impl ClusterNode {
     /// A node with one instance, which is in a namespace of its own. `more` is added to its configuration.
     fn new(lab: &Lab, name: &'static str, endpoints: &[String], more: &str) -> Self {
+        Self::with_lease(lab, name, endpoints, "3s", more)
+    }
+
+    fn with_lease(
+        lab: &Lab,
+        name: &'static str,
+        endpoints: &[String],
+        lease: &str,
+        more: &str,
+    ) -> Self {
         let netns = lab.netns(name);
         netns.add_link("eth0");
         let directory = lab.path().join(name);
@@ -35,7 +45,7 @@ impl ClusterNode {
             netns.name()
         );
         let cluster = format!(
-            "[cluster]\nendpoints = {endpoints:?}\nheartbeat = \"1s\"\nlease = \"3s\"\nsettle = \"500ms\"\n"
+            "[cluster]\nendpoints = {endpoints:?}\nheartbeat = \"1s\"\nlease = \"{lease}\"\nsettle = \"500ms\"\n"
         );
         fixture.configure(&format!("[node]\nname = \"{name}\"\n{cluster}{instance}{more}"));
         Self { name, netns, fixture }
@@ -197,4 +207,136 @@ fn two_primaries_are_reported_once_to_a_webhook_of_the_cluster() {
     assert_eq!(bodies[0]["scope"], "cluster");
     assert_eq!(bodies[0]["cluster"]["group"], GROUP);
     assert_eq!(bodies[0]["cluster"]["nodes"], serde_json::json!(["a", "b"]));
+}
+
+/// The value of a metric of a node.
+fn metric(node: &ClusterNode, sample: &str) -> Option<f64> {
+    let answer = crate::curl::curl(&node.fixture, &["-H", "accept: text/plain"], "/metrics");
+    let line = answer
+        .body
+        .lines()
+        .find(|line| line.strip_prefix(sample).is_some_and(|rest| rest.starts_with(' ')));
+    line?.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn another_node_reports_after_the_loss_of_the_reporter_without_a_second_notification() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let server = HttpServer::new(&[]);
+    let webhook = format!(
+        "[[notify]]\n[[notify.webhook]]\nname = \"operations\"\nurl = \"{}\"\non = [\"finding\"]\n",
+        server.url
+    );
+    let nodes =
+        ["a", "b", "c"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), &webhook));
+    let [a, b, c] = &nodes;
+    a.netns.ip(ADD);
+    // The first node that starts becomes the reporter.
+    let process_c = c.start();
+    wait_for("the reporter", || {
+        (metric(c, "vipwatch_cluster_reporter") == Some(1.0)).then_some(())
+    });
+    let (_process_a, _process_b) = (a.start(), b.start());
+    b.wait_for_members(&["a live primary", "b live backup", "c live backup"]);
+    b.netns.ip(ADD);
+    let states = || -> Vec<String> {
+        let bodies = server.accepted_bodies().into_iter();
+        let bodies = bodies.filter(|body| body["finding"]["name"] == "cluster-two-primaries");
+        bodies.filter_map(|body| Some(body["state"].as_str()?.to_owned())).collect()
+    };
+    wait_for("the record of the delivery", || {
+        let findings = query_json(&a.fixture, &["cluster", "findings"]);
+        let items = findings["items"].as_array()?;
+        let item = items.iter().find(|item| item["name"] == "cluster-two-primaries")?;
+        (item["delivered"] == serde_json::json!(["operations"])).then_some(())
+    });
+    process_c.kill();
+    wait_for("another reporter", || {
+        let sum = [a, b].map(|node| metric(node, "vipwatch_cluster_reporter").unwrap_or_default());
+        (sum.iter().sum::<f64>() > 0.5).then_some(())
+    });
+    a.wait_for_finding("cluster-node-lost");
+    b.netns.ip(REMOVE);
+    wait_for("the end of the finding", || (states().len() > 1).then_some(()));
+    assert_eq!(states(), ["open", "closed"]);
+}
+
+#[test]
+fn a_second_node_with_the_same_name_does_not_publish_and_says_so() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let first = ClusterNode::new(&lab, "a", &etcd.endpoints(), "");
+    let process = first.start();
+    first.wait_for_members(&["a live backup"]);
+    let other = Lab::new();
+    let second = ClusterNode::new(&other, "a", &etcd.endpoints(), "");
+    let _second_process = second.start();
+    let findings = || second.fixture.run_text(&["findings"]);
+    wait_for("the finding", || findings().contains("node-cluster").then_some(()));
+    assert!(findings().contains("publishes as a"), "{}", findings());
+    assert_eq!(metric(&second, "vipwatch_cluster_registered"), Some(0.0));
+    assert!(process.stop().success());
+    wait_for("the name", || {
+        (metric(&second, "vipwatch_cluster_registered") == Some(1.0)).then_some(())
+    });
+    wait_for("the end of the finding", || (!findings().contains("node-cluster")).then_some(()));
+}
+
+#[test]
+fn a_drain_check_decides_by_the_other_nodes_of_the_cluster() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let [a, b] = ["a", "b"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), ""));
+    a.netns.ip(ADD);
+    let process_a = a.start();
+    a.wait_for_members(&["a live primary"]);
+    let names = |node: &ClusterNode, list: &str| -> Vec<String> {
+        let check = query_json(&node.fixture, &["drain-check"]);
+        let reasons = check[list].as_array().cloned().unwrap_or_default();
+        reasons.iter().filter_map(|reason| Some(reason["name"].as_str()?.to_owned())).collect()
+    };
+    assert_eq!(names(&a, "blocking"), ["primary-here", "no-backup-elsewhere"]);
+    let _process_b = b.start();
+    a.wait_for_members(&["a live primary", "b live backup"]);
+    b.wait_for_members(&["a live primary", "b live backup"]);
+    assert_eq!(names(&a, "blocking"), ["primary-here"]);
+    assert_eq!(
+        (names(&b, "blocking"), names(&b, "notes")),
+        (vec![], vec!["last-backup".to_owned()])
+    );
+    process_a.kill();
+    b.wait_for_members(&["a lost primary", "b live backup"]);
+    assert_eq!(names(&b, "blocking"), ["no-primary"]);
+}
+
+#[test]
+fn a_finding_about_a_group_is_in_the_history_of_its_nodes_across_a_restart() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let [a, b] =
+        ["a", "b"].map(|name| ClusterNode::with_lease(&lab, name, &etcd.endpoints(), "60s", ""));
+    a.netns.ip(ADD);
+    let (process_a, _process_b) = (a.start(), b.start());
+    b.wait_for_members(&["a live primary", "b live backup"]);
+    b.netns.ip(ADD);
+    let states = |node: &ClusterNode| -> Vec<String> {
+        let path = node.fixture.state_dir().join(vipwatch_history::FILE);
+        let query = "SELECT json_extract(body, '$.state') || ' ' || instance FROM event WHERE name = 'finding' \
+                     AND json_extract(body, '$.finding.name') = 'cluster-two-primaries' ORDER BY seq";
+        let mut command = std::process::Command::new("sqlite3");
+        let output = vipwatch_testkit::run(command.arg("-readonly").arg(path).arg(query));
+        output.lines().map(str::to_owned).collect()
+    };
+    for node in [&a, &b] {
+        wait_for("the event", || (states(node) == ["open VI_1"]).then_some(()));
+    }
+    // The lease goes on, so that the other node does not notice the restart.
+    process_a.kill();
+    let _process_a = a.start();
+    a.wait_for_finding("cluster-two-primaries");
+    b.netns.ip(REMOVE);
+    for node in [&a, &b] {
+        wait_for("the end", || (states(node) == ["open VI_1", "closed VI_1"]).then_some(()));
+    }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use vipwatch_api::FindingList;
 use vipwatch_testkit::agent::SocketRemains;
-use vipwatch_testkit::{Behaviour, FakeAgent, Lab, NodeFixture, Routers, wait_for};
+use vipwatch_testkit::{Behaviour, Etcd, FakeAgent, Lab, NodeFixture, Routers, wait_for};
 
 use crate::curl::{CurlAnswer, curl, get};
 use crate::receiver_process::{ReceiverProcess, report_until_accepted};
@@ -371,7 +371,8 @@ fn exported(text: &str) -> BTreeMap<String, Described> {
 #[test]
 fn the_reference_has_every_metric_of_a_running_node_with_its_type_and_labels() {
     let lab = Lab::new();
-    // A link that the witness captures in both directions, and a target that fails.
+    // A link that the witness captures in both directions, a target that fails, and a cluster with one node.
+    let etcd = Etcd::single(lab.path());
     let (netns, fixture) = fixture_with(
         &lab,
         &[vi_1_conf(), instance_conf("VI_2", "ha-1", &["192.0.2.20/24", "2001:db8::1/64"])],
@@ -379,9 +380,10 @@ fn the_reference_has_every_metric_of_a_running_node_with_its_type_and_labels() {
     netns.add_link("ha-1");
     let socket = lab.path().join("receiver.sock");
     fixture.clone().with_processes().configure(&format!(
-        "[witness]\n[receiver]\nsocket = {socket:?}\n\
+        "[witness]\n[cluster]\nendpoints = {:?}\n[receiver]\nsocket = {socket:?}\n\
          [[receiver.hook]]\nname = \"other\"\nprogram = [\"/bin/true\"]\n\
-         [[notify]]\n[[notify.hook]]\nname = \"fails\"\nprogram = [\"/bin/false\"]\n"
+         [[notify]]\n[[notify.hook]]\nname = \"fails\"\nprogram = [\"/bin/false\"]\n",
+        etcd.endpoints()
     ));
     let fixture = fixture.with_processes();
     let _node = fixture.start();
@@ -392,6 +394,7 @@ fn the_reference_has_every_metric_of_a_running_node_with_its_type_and_labels() {
         let has = |sample: &str| text.contains(sample);
         let is_complete = has("\nvipwatch_findings{")
             && has("\nvipwatch_outlet_failing{")
+            && has("\nvipwatch_cluster_groups{")
             && has("\nkeepalived_advertisements_sent_total{")
             && has("\nkeepalived_advertisements_received_total{");
         is_complete.then_some(text)

@@ -2,7 +2,6 @@
 //! Which findings of the cluster concern this node.
 
 use vipwatch_cluster::key::{Bucket, ClusterName};
-use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::view::ClusterView;
 use vipwatch_core::InstanceId;
 
@@ -16,9 +15,14 @@ pub(crate) struct OwnPart {
 }
 
 impl OwnPart {
-    pub(super) fn of(own: &ClusterName, view: &ClusterView, record: &FindingRecord) -> Self {
-        let is_named = record.nodes.iter().any(|node| node == own.as_str());
-        let group = record.group.as_deref();
+    /// `group` and `nodes` are those of the finding.
+    pub(super) fn of(
+        own: &ClusterName,
+        view: &ClusterView,
+        group: Option<&str>,
+        nodes: &[String],
+    ) -> Self {
+        let is_named = nodes.iter().any(|node| node == own.as_str());
         let groups = group.and_then(bucket_of).map(|bucket| view.groups_of(&bucket));
         let group = groups.into_iter().flatten().find(|one| Some(one.id.as_str()) == group);
         let members = group.into_iter().flat_map(|group| group.members);

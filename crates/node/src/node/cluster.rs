@@ -212,11 +212,17 @@ impl Node {
     /// Records that a finding has ended, if it was recorded as open; returns the sequence number of the event.
     fn publish_closed(&mut self, id: &str, record: Option<&FindingRecord>) -> Option<i64> {
         let known = self.cluster_findings.remove(id)?;
+        let group = known.item.group.as_deref();
+        let own = || {
+            let cluster = self.cluster.as_ref()?;
+            cluster.read(|view| cluster.own_instance(view, group?)).flatten()
+        };
+        let instance = known.instance.or_else(own);
         let item = match record {
             Some(record) => finding_item(record, FindingScope::Cluster),
             None => ClusterFindingItem { closed: Some(time(SystemTime::now())), ..known.item },
         };
-        Some(self.publish_cluster_event(&item, FindingState::Closed, known.instance.as_ref()))
+        Some(self.publish_cluster_event(&item, FindingState::Closed, instance.as_ref()))
     }
 
     fn publish_cluster_event(

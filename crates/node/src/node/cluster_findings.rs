@@ -13,7 +13,7 @@ use vipwatch_core::InstanceId;
 #[derive(Debug)]
 pub(super) struct KnownFinding {
     pub(super) item: ClusterFindingItem,
-    /// The instance of this node in the group.
+    /// The instance of this node in the group; `None` if it has none, and for a finding of an earlier run.
     pub(super) instance: Option<InstanceId>,
     /// The sequence number of its last event.
     pub(super) seq: i64,

@@ -121,10 +121,10 @@ impl<'a> Publisher<'a> {
             told_open: Vec::new(),
             told_closed: Vec::new(),
         };
-        self.put(&self.finding_key(), &encode(&record));
+        self.put(&Self::finding_key(), &encode(&record));
     }
 
-    fn finding_key(&self) -> ClusterKey {
+    fn finding_key() -> ClusterKey {
         ClusterKey::Finding("7-cluster-two-primaries".parse().unwrap())
     }
 }
@@ -240,7 +240,7 @@ fn a_watch_prints_changes_of_roles_nodes_and_findings_and_survives_a_restart_of_
     publisher.finding();
     watch.wait_for_line(&["finding cluster-two-primaries: net-1 and net-2 hold", "(broken)"]);
     publisher.role("net-1", InstanceRole::Backup, 100);
-    publisher.delete(&publisher.finding_key());
+    publisher.delete(&Publisher::finding_key());
     watch.wait_for_line(&["net-1/VI_1", "primary → backup"]);
     watch.wait_for_line(&["finding cluster-two-primaries has ended"]);
     publisher.delete(&ClusterKey::Node("net-1".parse().unwrap()));

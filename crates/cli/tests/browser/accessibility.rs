@@ -6,8 +6,14 @@ use vipwatch_testkit::{ColorScheme, Lab, script};
 
 use crate::support::{Page, configure, instance, node_with_instances, web_address};
 
+/// The text of axe-core.
+pub(crate) fn axe_script() -> String {
+    let file = std::env::var("VIPWATCH_AXE").expect("VIPWATCH_AXE; hint: cargo xtask test browser");
+    std::fs::read_to_string(file).unwrap()
+}
+
 /// The violations on the page: rule, help text and elements.
-fn violations(page: &Page) -> Vec<String> {
+pub(crate) fn violations(page: &Page) -> Vec<String> {
     let script = "const done = arguments[1]; axe.run(document, {resultTypes: ['violations']}).then((result) => \
                   done(result.violations), (error) => done([{id: 'axe itself', help: String(error), nodes: []}]))";
     let found = page.browser.run_async(script, &Value::Null);
@@ -24,8 +30,7 @@ fn violations(page: &Page) -> Vec<String> {
 
 #[test]
 fn axe_finds_no_violation_on_any_view_in_light_and_dark_on_a_screen_and_on_a_phone() {
-    let file = std::env::var("VIPWATCH_AXE").expect("VIPWATCH_AXE; hint: cargo xtask test browser");
-    let axe = std::fs::read_to_string(file).unwrap();
+    let axe = axe_script();
     let lab = Lab::new();
     let conf = [
         instance("alpha", 1, "eth0", "192.0.2.1/24"),

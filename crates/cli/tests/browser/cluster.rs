@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The view of the cluster: without a cluster, with 10,000 groups, and with a view that is stale.
+//! The view of the cluster: without a cluster, with a real one, with 10,000 groups, and with a view that is stale.
 
-use vipwatch_testkit::{Lab, NodeFixture};
+use vipwatch_testkit::{ColorScheme, Etcd, Lab, NodeFixture};
 
+use crate::accessibility::{axe_script, violations};
 use crate::modules::with_module;
-use crate::support::{Page, instance, node_with_instances, web_address};
+use crate::support::{Page, configure, instance, node_with_instances, web_address};
 
 /// Hands the page documents of a cluster as the worker does: `groups` groups, three nodes and one finding.
 fn send_cluster(page: &Page, groups: usize, connection: &str) {
@@ -103,5 +104,58 @@ fn a_stale_view_has_a_banner_with_its_age_and_keeps_the_last_state() {
     page.wait_for_text("#main .total", "3 groups");
     send_cluster(&page, 3, "connected");
     page.wait_for("no banner", "document.querySelector('#cluster-notice').hidden");
+    page.close();
+}
+
+#[test]
+fn a_change_in_the_cluster_reaches_the_page_and_a_lost_etcd_is_a_banner() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let (netns, fixture) = node_with_instances(&lab, &one_instance());
+    let endpoints = etcd.endpoints();
+    let cluster = format!(
+        "[node]\nname = \"net-1\"\n[cluster]\nendpoints = {endpoints:?}\nheartbeat = \"1s\"\nlease = \"3s\"\n"
+    );
+    configure(&fixture, "127.0.0.1:0", &cluster);
+    let _node = fixture.start();
+    let page = Page::open(web_address(&fixture), "#/cluster");
+    page.wait_for_text(".group-table .rows .g-state", "no primary");
+    page.mark();
+    netns.ip("address add 192.0.2.9/24 dev eth0");
+    page.wait_for_text(".group-table .rows .g-state", "one primary");
+    page.wait_for_text(".group-table .rows .g-primary", "net-1");
+    assert_eq!(page.texts("#cluster-nodes tbody td:nth-child(2)"), ["live"]);
+    etcd.kill(0);
+    page.wait_for(
+        "the banner",
+        "document.querySelector('#cluster-notice:not([hidden])')?.innerText.startsWith('stale since ')",
+    );
+    etcd.restart(0);
+    page.wait_for("no banner", "document.querySelector('#cluster-notice').hidden");
+    page.click(".group-table .rows .g-group a");
+    page.wait_for_text("#instance-role .role", "primary");
+    page.check_mark();
+    page.close();
+}
+
+#[test]
+fn axe_finds_no_violation_in_the_view_of_a_cluster() {
+    let axe = axe_script();
+    let lab = Lab::new();
+    let (_netns, fixture) = node_with_instances(&lab, &one_instance());
+    let _node = fixture.start();
+    let page = open_cluster(&fixture);
+    send_cluster(&page, 3, "stale");
+    page.wait_for_text("#main .total", "3 groups");
+    for scheme in [ColorScheme::Light, ColorScheme::Dark] {
+        page.browser.set_color_scheme(scheme);
+        for width in [1360, 900, 360] {
+            page.browser.resize(width, 800);
+            page.browser.run(&format!("if (!window.axe) {{ {axe} }}"));
+            let found = violations(&page);
+            assert!(found.is_empty(), "{} {width}: {found:#?}", scheme.word());
+            page.check_width();
+        }
+    }
     page.close();
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use vipwatch_testkit::{Etcd, Lab};
 
 use self::etcd_metrics::EtcdMetrics;
-use self::simulated::{SimulatedNode, router};
+use self::simulated::{BenchNode, router};
 use crate::measure::{Samples, machine};
 use crate::report::{BenchReport, BenchTarget, Row};
 
@@ -124,10 +124,10 @@ fn at_once(count: usize, rows: &mut Vec<Row>) {
 }
 
 /// Two nodes that have the same instances, and know each other.
-fn two_nodes(etcd: &Etcd, instances: usize) -> (SimulatedNode, SimulatedNode) {
+fn two_nodes(etcd: &Etcd, instances: usize) -> (BenchNode, BenchNode) {
     let routers = || (0..instances).map(router);
-    let publisher = SimulatedNode::start(etcd, "publisher", routers());
-    let watcher = SimulatedNode::start(etcd, "watcher", routers());
+    let publisher = BenchNode::start(etcd, "publisher", routers());
+    let watcher = BenchNode::start(etcd, "watcher", routers());
     for node in [&publisher, &watcher] {
         node.wait_for_roles(2 * instances, Duration::from_mins(2));
     }

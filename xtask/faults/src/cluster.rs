@@ -40,7 +40,7 @@ pub fn inside(
     directory: &Path,
     vipwatch: &Path,
 ) -> Result<(), FaultsError> {
-    let setup = setup::ClusterSetup::of(seed);
+    let setup = setup::ClusterRunSetup::of(seed);
     let steps = match (faults, pace) {
         ("", Pace::Patient) => schedule::chosen(quick_faults(seed))?,
         ("", Pace::Exact) => schedule::schedule(seed),

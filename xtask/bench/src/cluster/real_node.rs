@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vipwatch_testkit::{Etcd, Lab, NodeFixture, NodeProcess, Routers, pause};
 
 use super::MAX_MEMORY_KIB;
-use super::simulated::{Changes, SimulatedNode};
+use super::simulated::{BenchNode, Changes};
 use crate::measure::{Samples, memory};
 use crate::node::START_TIMEOUT;
 use crate::report::{BenchTarget, Row};
@@ -32,7 +32,7 @@ pub fn measure(subject: &Path, count: usize, rows: &mut Vec<Row>) {
     let etcd = Etcd::single(lab.path());
     let node = start(subject, &lab, Some(&etcd));
     let ids = routers.each.iter().map(|router| router.id.parse().expect("a valid id"));
-    let watcher = SimulatedNode::start(&etcd, "watcher", ids);
+    let watcher = BenchNode::start(&etcd, "watcher", ids);
     watcher.wait_for_roles(2 * count, START_TIMEOUT);
     pause(REST);
     let clustered = memory(&[node.pid()]);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use vipwatch_testkit::{Etcd, Lab, pause};
 
 use super::etcd_metrics::EtcdMetrics;
-use super::simulated::{Changes, SimulatedNode, router};
+use super::simulated::{BenchNode, Changes, router};
 use crate::measure::{Samples, ms};
 use crate::report::Row;
 
@@ -84,15 +84,15 @@ impl Scale {
         (0..2 * half).map(|index| (node * half + index) % count).collect()
     }
 
-    fn start(&self, etcd: &Etcd) -> Vec<SimulatedNode> {
+    fn start(&self, etcd: &Etcd) -> Vec<BenchNode> {
         let start = |node| {
-            SimulatedNode::start(
+            BenchNode::start(
                 etcd,
                 &format!("node-{node:03}"),
                 self.routers(node).into_iter().map(router),
             )
         };
-        let all: Vec<SimulatedNode> = (0..self.nodes).map(start).collect();
+        let all: Vec<BenchNode> = (0..self.nodes).map(start).collect();
         for node in &all {
             // Its own roles, and those of its neighbours for the same instances.
             node.wait_for_roles(2 * self.instances, START_TIMEOUT);
@@ -101,7 +101,7 @@ impl Scale {
     }
 
     /// Changes all roles, and waits until the neighbours know them.
-    fn fail_over(&self, all: &[SimulatedNode]) -> Vec<f64> {
+    fn fail_over(&self, all: &[BenchNode]) -> Vec<f64> {
         let mut expected: Vec<Vec<Changes>> = all.iter().map(|_| Vec::new()).collect();
         for (number, node) in all.iter().enumerate() {
             // The first half of a node's instances is also on the node before, the second half on the node after.

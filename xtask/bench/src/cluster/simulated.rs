@@ -22,7 +22,7 @@ use crate::measure::ms;
 const ARRIVAL_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A running session with the roles of its node.
-pub struct SimulatedNode {
+pub struct BenchNode {
     name: String,
     roles: Arc<SimulatedRoles>,
     handle: Arc<ClusterHandle>,
@@ -144,7 +144,7 @@ impl Changes {
     }
 }
 
-impl SimulatedNode {
+impl BenchNode {
     /// Starts a node that is backup of these routers.
     pub fn start(etcd: &Etcd, name: &str, routers: impl IntoIterator<Item = InstanceId>) -> Self {
         let seqs = routers.into_iter().map(|id| (id, 0)).collect();

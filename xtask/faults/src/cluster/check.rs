@@ -19,7 +19,7 @@ mod witness;
 
 use std::path::Path;
 
-use self::facts::ClusterFacts;
+use self::facts::RecordedFacts;
 use self::findings::FindingJudge;
 use self::published::{PublishTimes, Published};
 use self::recorded::RecordedAnswers;
@@ -28,7 +28,7 @@ use crate::check::verdict::{RunVerdict, Strictness};
 
 /// Judges the recordings in a directory.
 pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
-    let facts = ClusterFacts::read(directory)?;
+    let facts = RecordedFacts::read(directory)?;
     let answers = RecordedAnswers::read(directory, &facts)?;
     let mut verdict = RunVerdict {
         seed: facts.seed,

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use self::cluster_host::ClusterHost;
 use self::simulated::SimulatedNode;
-use super::setup::{ClusterSetup, HOSTS, PREFIX, RECORDER};
+use super::setup::{ClusterRunSetup, HOSTS, PREFIX, RECORDER};
 use crate::FaultsError;
 use crate::journal::InjectorLog;
 use crate::lab::{run, wait_for, write_file};
@@ -31,7 +31,7 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running lab.
 pub struct ClusterLab {
-    pub setup: ClusterSetup,
+    pub setup: ClusterRunSetup,
     pub journal: InjectorLog,
     pub hosts: Vec<ClusterHost>,
     /// A node that exists only as records in etcd; `None` before the injector has created it.
@@ -45,7 +45,7 @@ pub struct ClusterLab {
 impl ClusterLab {
     /// Creates the hosts and starts etcd, keepalived and `vipwatch` on each of them.
     pub fn start(
-        setup: ClusterSetup,
+        setup: ClusterRunSetup,
         directory: &Path,
         vipwatch: &Path,
     ) -> Result<Self, FaultsError> {

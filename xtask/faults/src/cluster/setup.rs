@@ -29,7 +29,7 @@ pub struct ClusterTimes {
 
 /// The properties of one lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClusterSetup {
+pub struct ClusterRunSetup {
     /// keepalived's configuration, which all hosts share.
     pub keepalived: LabSetup,
     pub times: ClusterTimes,
@@ -38,7 +38,7 @@ pub struct ClusterSetup {
     pub has_full_view: bool,
 }
 
-impl ClusterSetup {
+impl ClusterRunSetup {
     pub fn of(seed: u64) -> Self {
         let mut random = SeededRandom::new(seed ^ 0xC1_5735);
         let mut priorities = vec![150, 120, 90];
@@ -128,15 +128,15 @@ mod tests {
 
     #[test]
     fn one_seed_gives_one_lab_and_other_seeds_give_other_labs() {
-        assert_eq!(ClusterSetup::of(7), ClusterSetup::of(7));
+        assert_eq!(ClusterRunSetup::of(7), ClusterRunSetup::of(7));
         let labels: std::collections::BTreeSet<String> =
-            (0..50).map(|seed| ClusterSetup::of(seed).label()).collect();
+            (0..50).map(|seed| ClusterRunSetup::of(seed).label()).collect();
         assert!(labels.len() > 20, "{labels:?}");
     }
 
     #[test]
     fn all_members_are_endpoints_of_each_node() {
-        let text = ClusterSetup::of(1).node_conf(1, Path::new("/lab"));
+        let text = ClusterRunSetup::of(1).node_conf(1, Path::new("/lab"));
         assert!(
             text.contains("endpoints = [\"http://10.8.0.2:2379\", \"http://10.8.0.3:2379\""),
             "{text}"

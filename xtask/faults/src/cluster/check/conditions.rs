@@ -9,7 +9,7 @@ use crate::moment::Micros;
 
 /// The subject of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FindingSubject {
+pub enum FactSubject {
     /// The group of an instance.
     Group(usize),
     Node(usize),
@@ -36,7 +36,7 @@ pub struct HoldsSpan {
 pub struct ConditionTimeline {
     /// The name of its finding.
     pub name: &'static str,
-    pub subject: FindingSubject,
+    pub subject: FactSubject,
     pub spans: Vec<HoldsSpan>,
 }
 
@@ -74,7 +74,7 @@ pub fn timelines(published: &Published<'_>) -> Vec<ConditionTimeline> {
             let spans = spans(published, |at| group_holds(published, name, instance, at));
             timelines.push(ConditionTimeline {
                 name,
-                subject: FindingSubject::Group(instance),
+                subject: FactSubject::Group(instance),
                 spans,
             });
         }
@@ -84,7 +84,7 @@ pub fn timelines(published: &Published<'_>) -> Vec<ConditionTimeline> {
             let presence = published.states(node, 0, at).presence;
             of_all(presence.iter().map(|presence| *presence == Presence::Lost))
         };
-        let subject = FindingSubject::Node(node);
+        let subject = FactSubject::Node(node);
         timelines.push(ConditionTimeline {
             name: "cluster-node-lost",
             subject,

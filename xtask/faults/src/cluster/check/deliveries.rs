@@ -2,7 +2,7 @@
 //! Each finding of the cluster is delivered exactly once when it opens, and once when it closes, also when the reporter
 //! changes meanwhile.
 
-use super::facts::ClusterFacts;
+use super::facts::RecordedFacts;
 use super::recorded::{ClusterFinding, RecordedAnswers, RecordedNotification};
 use crate::check::verdict::RunVerdict;
 use crate::moment::{Micros, SECOND};
@@ -11,7 +11,7 @@ use crate::moment::{Micros, SECOND};
 const DELIVERED_WITHIN: Micros = 5 * SECOND;
 
 /// Judges the notifications about findings of the cluster.
-pub fn judge(facts: &ClusterFacts, answers: &RecordedAnswers, verdict: &mut RunVerdict) {
+pub fn judge(facts: &RecordedFacts, answers: &RecordedAnswers, verdict: &mut RunVerdict) {
     for finding in &answers.findings {
         let moments = [("open", Some(finding.open)), ("closed", finding.close)];
         for (state, at) in moments.into_iter().filter_map(|(state, at)| Some((state, at?))) {

@@ -75,7 +75,7 @@ pub struct SimulatedLife {
 }
 
 /// All facts of a run.
-pub struct ClusterFacts {
+pub struct RecordedFacts {
     pub seed: u64,
     pub label: String,
     pub times: LabTimes,
@@ -93,7 +93,7 @@ pub struct ClusterFacts {
     pub end: Micros,
 }
 
-impl ClusterFacts {
+impl RecordedFacts {
     pub fn read(directory: &Path) -> Result<Self, FaultsError> {
         let setup: Value =
             serde_json::from_str(&std::fs::read_to_string(directory.join("setup.json"))?)?;

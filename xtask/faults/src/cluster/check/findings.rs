@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares the findings in etcd with the conditions under which they are right.
 
-use super::conditions::{self, ConditionTimeline, FindingSubject, Holds, HoldsSpan};
-use super::facts::ClusterFacts;
+use super::conditions::{self, ConditionTimeline, FactSubject, Holds, HoldsSpan};
+use super::facts::RecordedFacts;
 use super::flapping;
 use super::published::Published;
 use super::recorded::ClusterFinding;
@@ -24,7 +24,7 @@ struct FindingTimes {
     deadline: Micros,
 }
 
-fn times(name: &str, facts: &ClusterFacts) -> FindingTimes {
+fn times(name: &str, facts: &RecordedFacts) -> FindingTimes {
     let times = &facts.times;
     let settle = match name {
         "cluster-two-primaries" => times.advert + times.settle,
@@ -69,10 +69,10 @@ pub struct FindingJudge<'a> {
 }
 
 /// The name of a subject, for messages.
-fn subject_text(facts: &ClusterFacts, subject: Option<FindingSubject>) -> String {
+fn subject_text(facts: &RecordedFacts, subject: Option<FactSubject>) -> String {
     match subject {
-        Some(FindingSubject::Group(instance)) => facts.instances[instance].name.clone(),
-        Some(FindingSubject::Node(node)) => format!("node {node}"),
+        Some(FactSubject::Group(instance)) => facts.instances[instance].name.clone(),
+        Some(FactSubject::Node(node)) => format!("node {node}"),
         None => "unknown subject".to_owned(),
     }
 }
@@ -113,7 +113,7 @@ impl<'a> FindingJudge<'a> {
         }
     }
 
-    fn facts(&self) -> &ClusterFacts {
+    fn facts(&self) -> &RecordedFacts {
         self.published.facts
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::FindingSubject;
+use super::conditions::FactSubject;
 use super::findings::CLOCK_MARGIN;
 use super::published::{Presence, Published, SIMULATED_NODE};
 use super::recorded::ClusterFinding;
@@ -21,7 +21,7 @@ const DEADLINE: Micros = 4 * SECOND;
 /// A finding is right if the kernels and the leases could have shown six changes before.
 pub fn judge(published: &Published<'_>, finding: &ClusterFinding, verdict: &mut RunVerdict) {
     let facts = published.facts;
-    let Some(FindingSubject::Group(instance)) = finding.subject else {
+    let Some(FactSubject::Group(instance)) = finding.subject else {
         verdict.finding(NAME).false_positive += 1;
         verdict.fail("finding-without-fault", format!("{NAME} without a group"));
         return;
@@ -75,7 +75,7 @@ pub fn judge_missing(
         };
         let is_open = findings.iter().any(|finding| {
             finding.name == NAME
-                && finding.subject == Some(FindingSubject::Group(instance))
+                && finding.subject == Some(FactSubject::Group(instance))
                 && finding.open <= at + DEADLINE
         });
         if !is_open {

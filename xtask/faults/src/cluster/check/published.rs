@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::{ClusterFacts, NodeBreak, SimulatedLife};
+use super::facts::{NodeBreak, RecordedFacts, SimulatedLife};
 use crate::check::verdict::Strictness;
 use crate::cluster::setup::HOSTS;
 use crate::moment::{Micros, SECOND};
@@ -70,7 +70,7 @@ impl PublishTimes {
 
 /// The facts with the times of publication.
 pub struct Published<'a> {
-    pub facts: &'a ClusterFacts,
+    pub facts: &'a RecordedFacts,
     pub times: PublishTimes,
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::conditions::FindingSubject;
-use super::facts::ClusterFacts;
+use super::conditions::FactSubject;
+use super::facts::RecordedFacts;
 use super::published::SIMULATED_NODE;
 use crate::FaultsError;
 use crate::cluster::setup::{HOSTS, PREFIX};
@@ -19,7 +19,7 @@ pub struct ClusterFinding {
     pub id: String,
     pub name: String,
     /// `None` if the record names no group or node of the lab.
-    pub subject: Option<FindingSubject>,
+    pub subject: Option<FactSubject>,
     pub open: Micros,
     /// `None` if it was open at the end.
     pub close: Option<Micros>,
@@ -60,7 +60,7 @@ pub struct RecordedAnswers {
 }
 
 impl RecordedAnswers {
-    pub fn read(directory: &Path, facts: &ClusterFacts) -> Result<Self, FaultsError> {
+    pub fn read(directory: &Path, facts: &RecordedFacts) -> Result<Self, FaultsError> {
         let mut changes = BTreeMap::new();
         let mut documents = Vec::new();
         for host in 0..HOSTS {
@@ -160,7 +160,7 @@ fn decode(text: &str) -> Option<String> {
 }
 
 /// The findings, from the keys of open findings.
-fn findings(changes: &EtcdChanges, facts: &ClusterFacts) -> Vec<ClusterFinding> {
+fn findings(changes: &EtcdChanges, facts: &RecordedFacts) -> Vec<ClusterFinding> {
     let prefix = format!("{PREFIX}finding/");
     let mut findings: Vec<ClusterFinding> = Vec::new();
     for change in changes.values() {
@@ -178,7 +178,7 @@ fn findings(changes: &EtcdChanges, facts: &ClusterFacts) -> Vec<ClusterFinding> 
     findings
 }
 
-fn finding(id: &str, value: &str, open: Micros, facts: &ClusterFacts) -> ClusterFinding {
+fn finding(id: &str, value: &str, open: Micros, facts: &RecordedFacts) -> ClusterFinding {
     let record: Value = serde_json::from_str(value).unwrap_or_default();
     let text = |key: &str| record[key].as_str().unwrap_or_default().to_owned();
     ClusterFinding {
@@ -193,16 +193,16 @@ fn finding(id: &str, value: &str, open: Micros, facts: &ClusterFacts) -> Cluster
 }
 
 /// The group or node of a record or document.
-pub fn subject(record: &Value, facts: &ClusterFacts) -> Option<FindingSubject> {
+pub fn subject(record: &Value, facts: &RecordedFacts) -> Option<FactSubject> {
     if let Some(group) = record["group"].as_str() {
-        return instance(group, facts).map(FindingSubject::Group);
+        return instance(group, facts).map(FactSubject::Group);
     }
     let node = record["nodes"][0].as_str()?;
-    node_number(node).map(FindingSubject::Node)
+    node_number(node).map(FactSubject::Node)
 }
 
 /// The instance of a group: `vrrp:FAMILY:VRID:ADDRESS`.
-pub fn instance(group: &str, facts: &ClusterFacts) -> Option<usize> {
+pub fn instance(group: &str, facts: &RecordedFacts) -> Option<usize> {
     let vrid: u8 = group.split(':').nth(2)?.parse().ok()?;
     facts.instances.iter().position(|instance| instance.vrid == vrid)
 }

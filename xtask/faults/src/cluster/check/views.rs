@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::facts::ClusterFacts;
+use super::facts::RecordedFacts;
 use super::findings::CLOCK_MARGIN;
 use super::published::{Presence, Published, SIMULATED_NODE};
 use super::recorded::{RecordedAnswers, RecordedDocument, instance, node_number, subject};
@@ -226,7 +226,7 @@ fn named(name: &Value) -> Option<usize> {
 }
 
 /// Findings that a node began to show while etcd had no quorum.
-fn without_quorum(facts: &ClusterFacts, answers: &RecordedAnswers) -> Vec<String> {
+fn without_quorum(facts: &RecordedFacts, answers: &RecordedAnswers) -> Vec<String> {
     let mut problems = Vec::new();
     for period in facts.unstable.iter().filter(|period| period.is_quorum_lost) {
         for (host, documents) in answers.documents.iter().enumerate() {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     /// The kind of the problem of a document; empty if there is none.
-    fn problem(facts: &ClusterFacts, document: &RecordedDocument) -> &'static str {
+    fn problem(facts: &RecordedFacts, document: &RecordedDocument) -> &'static str {
         let published = Published { facts, times: PublishTimes::EXACT };
         let changes = published.changes();
         let strictness = Strictness::Deadlines;

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use super::conditions::FindingSubject;
-use super::facts::ClusterFacts;
+use super::conditions::FactSubject;
+use super::facts::RecordedFacts;
 use super::published::Published;
 use super::recorded::ClusterFinding;
 use crate::FaultsError;
@@ -59,7 +59,7 @@ fn judge_local(
     let (Some(instance), true) = (instance, close - span.open >= SHORT) else { return };
     let has_partner = findings.iter().any(|finding| {
         finding.name == name
-            && finding.subject == Some(FindingSubject::Group(instance))
+            && finding.subject == Some(FactSubject::Group(instance))
             && finding.open < close
             && finding.close.is_none_or(|close| close > span.open)
     });
@@ -77,14 +77,14 @@ fn judge_local(
 
 /// A finding of the cluster has its partner, unless the nodes could not receive adverts of each other.
 fn judge_cluster(
-    facts: &ClusterFacts,
+    facts: &RecordedFacts,
     finding: &ClusterFinding,
     witness: &str,
     local: &[Vec<FindingSpan>],
     verdict: &mut RunVerdict,
 ) {
     let close = finding.close.unwrap_or(facts.end);
-    let Some(FindingSubject::Group(instance)) = finding.subject else { return };
+    let Some(FactSubject::Group(instance)) = finding.subject else { return };
     if close - finding.open < SHORT {
         return;
     }
@@ -105,7 +105,7 @@ fn judge_cluster(
 }
 
 /// Whether adverts of a node did not reach the others: its link was cut, its keepalived sent none, or it is simulated.
-fn are_adverts_missing(facts: &ClusterFacts, at: Micros) -> bool {
+fn are_adverts_missing(facts: &RecordedFacts, at: Micros) -> bool {
     let is_simulated = facts.simulated.iter().any(|life| life.begin <= at && at <= life.gone);
     let last = |act: &str, host: usize| {
         let mut before = facts.journal.iter().rev().filter(|entry| entry.at <= at);

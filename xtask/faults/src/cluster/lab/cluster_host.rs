@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::setup::{ClusterSetup, etcd_address};
+use super::super::setup::{ClusterRunSetup, etcd_address};
 use super::{recorders, spawn_recorder};
 use crate::FaultsError;
 use crate::lab::host::{KeepalivedPids, LabHost};
@@ -65,7 +65,7 @@ impl ClusterHost {
     pub fn create(
         index: usize,
         directory: &Path,
-        setup: &ClusterSetup,
+        setup: &ClusterRunSetup,
     ) -> Result<Self, FaultsError> {
         let base = LabHost::create(index, directory)?;
         base.plug(&setup.keepalived)?;
@@ -132,7 +132,7 @@ impl ClusterHost {
         })
     }
 
-    pub fn configure(&self, setup: &ClusterSetup, has_extra: bool) -> Result<(), FaultsError> {
+    pub fn configure(&self, setup: &ClusterRunSetup, has_extra: bool) -> Result<(), FaultsError> {
         let edit = ConfigEdit { priority: None, has_extra_address: has_extra };
         self.base.configure(&setup.keepalived, edit)
     }
@@ -147,7 +147,11 @@ impl ClusterHost {
     }
 
     /// Starts the node.
-    pub fn start_vipwatch(&self, setup: &ClusterSetup, vipwatch: &Path) -> Result<(), FaultsError> {
+    pub fn start_vipwatch(
+        &self,
+        setup: &ClusterRunSetup,
+        vipwatch: &Path,
+    ) -> Result<(), FaultsError> {
         let file = self.directory.join("vipwatch.toml");
         write_file(&file, &setup.node_conf(self.index(), &self.directory))?;
         let line = format!("{} node --config {}", vipwatch.display(), file.display());
@@ -160,7 +164,7 @@ impl ClusterHost {
 
     /// Waits until the node answers. A node that ends is started again, as a service manager does: after a kill, its hook
     /// runner may still have the lock of the state directory.
-    pub fn wait_for_vipwatch(&self, setup: &ClusterSetup) -> Result<(), FaultsError> {
+    pub fn wait_for_vipwatch(&self, setup: &ClusterRunSetup) -> Result<(), FaultsError> {
         let mut starts = 0;
         wait_for(&format!("the node on host {}", self.index()), || {
             if !self.is_service_alive("vipwatch") {

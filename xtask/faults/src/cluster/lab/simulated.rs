@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::setup::{ClusterSetup, PREFIX};
+use super::super::setup::{ClusterRunSetup, PREFIX};
 use super::cluster_host::ClusterHost;
 use super::etcd::revision_of;
 use crate::FaultsError;
@@ -38,7 +38,7 @@ impl SimulatedNode {
     /// Registers the node with a role of the first instance, and begins its heartbeat.
     pub fn start(
         host: &ClusterHost,
-        setup: &ClusterSetup,
+        setup: &ClusterRunSetup,
         role: &str,
     ) -> Result<Self, FaultsError> {
         let lease = grant(host, setup.times.lease)?;
@@ -91,7 +91,7 @@ impl SimulatedNode {
 struct Heartbeat {
     words: Vec<String>,
     lease: String,
-    setup: ClusterSetup,
+    setup: ClusterRunSetup,
     has_ended: Arc<AtomicBool>,
 }
 
@@ -136,7 +136,7 @@ fn put(host: &ClusterHost, key: &str, value: &Value, lease: &str) -> Result<i64,
     revision_of(&output(&mut host.etcdctl(&words))?)
 }
 
-fn node_record(setup: &ClusterSetup, heartbeat: usize, seen: i64) -> Value {
+fn node_record(setup: &ClusterRunSetup, heartbeat: usize, seen: i64) -> Value {
     json!({
         "schema": 1, "node": SIMULATED, "epoch": "simulated", "process": "simulated", "version": "0.0.0",
         "heartbeat": heartbeat, "seen": seen, "seq": 1, "instances": 1, "at": CLOCK[heartbeat % CLOCK.len()],
@@ -152,12 +152,12 @@ fn member_record(state: &str, lease: &str) -> Result<Value, FaultsError> {
     }))
 }
 
-fn role_key(setup: &ClusterSetup) -> String {
+fn role_key(setup: &ClusterRunSetup) -> String {
     let family = if setup.keepalived.is_ipv6 { "ipv6" } else { "ipv4" };
     format!("role/vrrp:{family}:{}/{SIMULATED}/VI_1", LabSetup::vrid(0))
 }
 
-fn role_record(setup: &ClusterSetup, role: &str) -> Value {
+fn role_record(setup: &ClusterRunSetup, role: &str) -> Value {
     json!({
         "schema": 1, "node": SIMULATED, "instance": "VI_1", "name": "VI_1", "epoch": "simulated", "seq": 1,
         "role": role, "since": CLOCK[0], "origin": "keepalived", "interface": "eth0", "vrid": LabSetup::vrid(0),

@@ -13,7 +13,7 @@ use crate::output::{self, Style, escape_untrusted};
 
 /// Whether the command continues.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum ChangeFlow {
     Continue,
     Stop,
 }
@@ -41,7 +41,7 @@ impl ChangePrinter {
     }
 
     /// Prints a change, and counts it. A change of the connection does not count.
-    pub(super) fn change(&mut self, change: &ClusterChange) -> Flow {
+    pub(super) fn change(&mut self, change: &ClusterChange) -> ChangeFlow {
         let text = match self.format {
             Some(Format::Table | Format::Wide) => {
                 format!("{}\n", escape_untrusted(&change_line(change, &self.style)))
@@ -52,15 +52,15 @@ impl ChangePrinter {
             None => String::new(),
         };
         if !output::print_or_closed(&text) {
-            return Flow::Stop;
+            return ChangeFlow::Stop;
         }
         let is_counted = !matches!(change.kind, ClusterChangeKind::Connection { .. });
         match &mut self.left {
             Some(left) if is_counted => {
                 *left -= 1;
-                if *left == 0 { Flow::Stop } else { Flow::Continue }
+                if *left == 0 { ChangeFlow::Stop } else { ChangeFlow::Continue }
             }
-            _ => Flow::Continue,
+            _ => ChangeFlow::Continue,
         }
     }
 }
@@ -181,8 +181,8 @@ mod tests {
         };
         let state = ClusterConnectionState::Connected;
         let connection = ClusterChangeKind::Connection { state, error: None };
-        assert_eq!(printer.change(&noticed(node(), 1)), Flow::Continue);
-        assert_eq!(printer.change(&noticed(connection, 1)), Flow::Continue);
-        assert_eq!(printer.change(&noticed(node(), 1)), Flow::Stop);
+        assert_eq!(printer.change(&noticed(node(), 1)), ChangeFlow::Continue);
+        assert_eq!(printer.change(&noticed(connection, 1)), ChangeFlow::Continue);
+        assert_eq!(printer.change(&noticed(node(), 1)), ChangeFlow::Stop);
     }
 }

@@ -16,8 +16,8 @@ fn host(role: &'static str) -> HostFacts {
 }
 
 /// Facts without a fault.
-pub fn facts() -> ClusterFacts {
-    ClusterFacts {
+pub fn facts() -> RecordedFacts {
+    RecordedFacts {
         seed: 0,
         label: String::new(),
         times: LabTimes {
@@ -46,7 +46,7 @@ pub fn facts() -> ClusterFacts {
 }
 
 /// Node 1 is primary too, from 30 s to 50 s.
-fn two_primaries() -> ClusterFacts {
+fn two_primaries() -> RecordedFacts {
     let mut facts = facts();
     facts.hosts[1].roles =
         vec![vec![span(-10, 30, "backup"), span(30, 50, "primary"), span(50, 100, "backup")]];
@@ -54,7 +54,7 @@ fn two_primaries() -> ClusterFacts {
 }
 
 /// A node cannot reach etcd from 30 s to 50 s.
-fn cut_off(node: usize) -> ClusterFacts {
+fn cut_off(node: usize) -> RecordedFacts {
     let mut facts = facts();
     facts.hosts[node].breaks = vec![NodeBreak {
         from: 30 * SECOND,
@@ -69,9 +69,9 @@ fn cut_off(node: usize) -> ClusterFacts {
 
 /// The kinds of failure for findings of one name and subject that are open in these periods, in seconds.
 fn failures(
-    facts: &ClusterFacts,
+    facts: &RecordedFacts,
     name: &str,
-    subject: FindingSubject,
+    subject: FactSubject,
     periods: &[(f64, Option<f64>)],
 ) -> Vec<&'static str> {
     #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
@@ -94,7 +94,7 @@ fn failures(
     verdict.failures.iter().map(|failure| failure.kind).collect()
 }
 
-const GROUP: FindingSubject = FindingSubject::Group(0);
+const GROUP: FactSubject = FactSubject::Group(0);
 const TWO: &str = "cluster-two-primaries";
 const LOST: &str = "cluster-node-lost";
 
@@ -118,7 +118,7 @@ fn two_primaries_are_reported_between_their_settling_and_the_deadline() {
 #[test]
 fn a_finding_about_another_subject_or_with_another_name_is_without_reason() {
     let facts = two_primaries();
-    let other = failures(&facts, TWO, FindingSubject::Node(1), &[(33.5, Some(50.5))]);
+    let other = failures(&facts, TWO, FactSubject::Node(1), &[(33.5, Some(50.5))]);
     assert_eq!(other, ["finding-without-fault", "finding-missing"]);
     let name = failures(&facts, "cluster-ambiguous-group", GROUP, &[(33.5, Some(50.5))]);
     assert_eq!(name, ["finding-without-fault", "finding-missing"]);
@@ -128,7 +128,7 @@ fn a_finding_about_another_subject_or_with_another_name_is_without_reason() {
 fn the_claim_of_a_node_without_etcd_is_no_second_primary() {
     let mut facts = cut_off(1);
     facts.hosts[1].roles = two_primaries().hosts[1].roles.clone();
-    let node = FindingSubject::Node(1);
+    let node = FactSubject::Node(1);
     assert_eq!(failures(&facts, LOST, node, &[(36.0, Some(51.0))]), [""; 0]);
     let two = failures(&facts, TWO, GROUP, &[(40.0, Some(50.5))]);
     assert_eq!(two, ["finding-without-fault", "finding-missing"]);
@@ -136,7 +136,7 @@ fn the_claim_of_a_node_without_etcd_is_no_second_primary() {
 
 #[test]
 fn a_lost_node_is_reported_after_its_lease() {
-    let (facts, node) = (cut_off(1), FindingSubject::Node(1));
+    let (facts, node) = (cut_off(1), FactSubject::Node(1));
     assert_eq!(failures(&facts, LOST, node, &[(35.5, Some(52.0))]), [""; 0]);
     assert_eq!(failures(&facts, LOST, node, &[(31.0, Some(52.0))]), ["finding-without-fault"]);
     assert_eq!(failures(&facts, LOST, node, &[]), ["finding-missing"]);
@@ -145,7 +145,7 @@ fn a_lost_node_is_reported_after_its_lease() {
 
 #[test]
 fn a_lost_reporter_puts_off_the_deadline() {
-    let (facts, node) = (cut_off(2), FindingSubject::Node(2));
+    let (facts, node) = (cut_off(2), FactSubject::Node(2));
     assert_eq!(failures(&facts, LOST, node, &[(43.0, Some(52.0))]), [""; 0]);
     assert_eq!(failures(&facts, LOST, node, &[(49.0, Some(52.0))]), ["finding-late"]);
 }
@@ -179,7 +179,7 @@ fn no_primary_needs_all_nodes() {
 fn few_backups_depend_on_the_setting() {
     let mut facts = cut_off(1);
     let name = "cluster-too-few-backups";
-    let node = FindingSubject::Node(1);
+    let node = FactSubject::Node(1);
     assert_eq!(failures(&facts, LOST, node, &[(35.5, Some(52.0))]), [""; 0]);
     facts.min_backups = 2;
     let missing = failures(&facts, LOST, node, &[(35.5, Some(52.0))]);

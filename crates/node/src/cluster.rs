@@ -41,7 +41,7 @@ pub(crate) type MarkInstance = Arc<dyn Fn(&InstanceId) + Send + Sync>;
 
 /// The values that a service starts with.
 #[derive(Debug)]
-pub(crate) struct ClusterSetup<'a> {
+pub(crate) struct ClusterServiceSetup<'a> {
     pub(crate) config: &'a ClusterConfig,
     pub(crate) node: &'a str,
     pub(crate) state_dir: PathBuf,
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Session {
 
 impl ClusterService {
     /// The service of a node; `None` if no cluster is configured. It is idle until [`Self::start_session`].
-    pub(crate) fn new(setup: &ClusterSetup<'_>) -> io::Result<Option<Self>> {
+    pub(crate) fn new(setup: &ClusterServiceSetup<'_>) -> io::Result<Option<Self>> {
         // `config` has checked the name.
         let Some(node) = setup.node.parse().ok().filter(|_| setup.config.is_enabled()) else {
             return Ok(None);

@@ -53,7 +53,7 @@ use self::history::LastRunRole;
 use self::transition_log::TransitionLog;
 use crate::api_server::{ApiServer, ApiServerError, OpenApiServer};
 use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
-use crate::cluster::{ClusterService, ClusterSetup};
+use crate::cluster::{ClusterService, ClusterServiceSetup};
 use crate::config::{Config, ConfigError};
 use crate::discovery::MISSING_FILE_HOLD;
 use crate::event::NodeIdentity;
@@ -316,7 +316,7 @@ impl Node {
         store: &Arc<StateStore>,
     ) -> Result<Option<ClusterService>, NodeError> {
         let state_dir = config.state_dir.clone();
-        let setup = ClusterSetup { config: &config.cluster, node, state_dir, store };
+        let setup = ClusterServiceSetup { config: &config.cluster, node, state_dir, store };
         ClusterService::new(&setup).map_err(NodeError::StartWorker)
     }
 

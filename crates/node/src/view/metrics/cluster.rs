@@ -14,14 +14,14 @@ use crate::view::ApiContext;
 
 /// The facts about the cluster at one moment.
 #[derive(Debug)]
-pub(super) struct ClusterFacts {
+pub(super) struct ClusterNumbers {
     status: ClusterStatus,
     counters: ClusterCounters,
     is_registered: bool,
     is_reporter: bool,
 }
 
-impl ClusterFacts {
+impl ClusterNumbers {
     /// `None` if no cluster is configured.
     pub(super) fn read(context: &ApiContext) -> Option<Self> {
         let cluster = context.cluster.as_ref()?;
@@ -49,7 +49,7 @@ impl ClusterFacts {
 macro_rules! cluster_family {
     ($name:literal, $kind:ident, $help:literal, $samples:expr) => {
         node_family($name, $kind, $help, |facts: &MetricFacts, emit: &mut EmitSample<'_>| {
-            let samples: fn(&ClusterFacts, &mut EmitSample<'_>) = $samples;
+            let samples: fn(&ClusterNumbers, &mut EmitSample<'_>) = $samples;
             if let Some(cluster) = &facts.cluster {
                 samples(cluster, emit);
             }

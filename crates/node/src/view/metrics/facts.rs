@@ -10,7 +10,7 @@ use vipwatch_core::conntrack_sync::ConntrackSync;
 use vipwatch_core::{InstanceId, RoleKind};
 use vipwatch_linux::process_usage::ProcessUsage;
 
-use super::cluster::ClusterFacts;
+use super::cluster::ClusterNumbers;
 use super::conntrack;
 use crate::log::{self, LogQueue};
 use crate::state::{HistogramValue, InstanceEntry};
@@ -37,7 +37,7 @@ pub(super) struct MetricFacts {
     pub(super) conntrack: HashMap<InstanceId, ConntrackSync>,
     pub(super) turns: HistogramValue,
     /// The cluster; `None` if none is configured.
-    pub(super) cluster: Option<ClusterFacts>,
+    pub(super) cluster: Option<ClusterNumbers>,
 }
 
 impl MetricFacts {
@@ -50,7 +50,7 @@ impl MetricFacts {
             usage: ProcessUsage::read().ok(),
             history_bytes: history_bytes(&context.state_dir),
             conntrack: conntrack::read_all(entries),
-            cluster: ClusterFacts::read(context),
+            cluster: ClusterNumbers::read(context),
             ..Self::without_reading(context)
         }
     }

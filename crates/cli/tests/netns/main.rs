@@ -11,6 +11,7 @@ mod authority;
 mod capture_threads;
 mod causes;
 mod cluster;
+mod cluster_access;
 mod cluster_commands;
 mod cluster_etcd;
 mod command_line;

@@ -9,7 +9,7 @@ mod printer;
 use vipwatch_api::{ClusterChangeKind, ClusterGroupItem, ClusterState};
 
 use self::feed::ClusterFeed;
-use self::printer::{ChangeFlow, ChangePrinter, noticed};
+use self::printer::{ChangePrinter, noticed};
 use super::basis::push_warning;
 use super::selection::SelectedGroups;
 use crate::args::{ClusterWatchArgs, EtcdOptions, GroupSelection};
@@ -33,7 +33,7 @@ pub(super) fn run(options: &ClusterWatchArgs, etcd: &EtcdOptions) -> Result<(), 
     loop {
         let after = feed.next(output)?;
         for kind in selected_changes(&before, &after, &options.selection) {
-            if printer.change(&noticed(kind, after.basis.revision)) == ChangeFlow::Stop {
+            if printer.change(&noticed(kind, after.basis.revision)).is_break() {
                 return Ok(());
             }
         }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Prints the changes of the cluster, one line for each.
 
+use std::ops::ControlFlow;
+
 use vipwatch_api::{
     ClusterChange, ClusterChangeKind, ClusterConnectionState, ClusterGroupItem, ClusterNodeState,
     GroupState, InstanceRole, Schema, Timestamp,
@@ -10,13 +12,6 @@ use super::super::super::history::change_text;
 use super::super::findings::subject;
 use crate::args::{Format, OutputOptions};
 use crate::output::{self, Style, escape_untrusted};
-
-/// Whether the command continues.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum ChangeFlow {
-    Continue,
-    Stop,
-}
 
 /// Prints changes.
 pub(super) struct ChangePrinter {
@@ -40,8 +35,9 @@ impl ChangePrinter {
         }
     }
 
-    /// Prints a change, and counts it. A change of the connection does not count.
-    pub(super) fn change(&mut self, change: &ClusterChange) -> ChangeFlow {
+    /// Prints a change, and counts it. A change of the connection does not count. Breaks if enough changes are printed, or if
+    /// the reader of the output has gone.
+    pub(super) fn change(&mut self, change: &ClusterChange) -> ControlFlow<()> {
         let text = match self.format {
             Some(Format::Table | Format::Wide) => {
                 format!("{}\n", escape_untrusted(&change_line(change, &self.style)))
@@ -52,15 +48,15 @@ impl ChangePrinter {
             None => String::new(),
         };
         if !output::print_or_closed(&text) {
-            return ChangeFlow::Stop;
+            return ControlFlow::Break(());
         }
         let is_counted = !matches!(change.kind, ClusterChangeKind::Connection { .. });
         match &mut self.left {
             Some(left) if is_counted => {
                 *left -= 1;
-                if *left == 0 { ChangeFlow::Stop } else { ChangeFlow::Continue }
+                if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
-            _ => ChangeFlow::Continue,
+            _ => ControlFlow::Continue(()),
         }
     }
 }
@@ -181,8 +177,8 @@ mod tests {
         };
         let state = ClusterConnectionState::Connected;
         let connection = ClusterChangeKind::Connection { state, error: None };
-        assert_eq!(printer.change(&noticed(node(), 1)), ChangeFlow::Continue);
-        assert_eq!(printer.change(&noticed(connection, 1)), ChangeFlow::Continue);
-        assert_eq!(printer.change(&noticed(node(), 1)), ChangeFlow::Stop);
+        assert_eq!(printer.change(&noticed(node(), 1)), ControlFlow::Continue(()));
+        assert_eq!(printer.change(&noticed(connection, 1)), ControlFlow::Continue(()));
+        assert_eq!(printer.change(&noticed(node(), 1)), ControlFlow::Break(()));
     }
 }

@@ -47,7 +47,7 @@ pub struct NodeShare {
     pub difference: Option<f64>,
 }
 
-/// A group whose primary could move to another node.
+/// A group with a primary that could move to another node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PossibleMove {
     /// The id of the group.

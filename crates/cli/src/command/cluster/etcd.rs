@@ -15,7 +15,7 @@ use vipwatch_core::ErrorChain;
 use crate::args::EtcdOptions;
 use crate::failure::{CommandError, ExitStatus};
 
-/// The domain of nodes whose configuration does not set it.
+/// The domain of nodes that do not set it in their configuration.
 const DEFAULT_DOMAIN: &str = "default";
 
 /// Maximum size of a file with a password, in bytes.

@@ -41,11 +41,11 @@ pub struct InvalidName {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterName(InstanceId);
 
-/// The domain of a node whose configuration names none.
+/// The domain of a node without one in its configuration.
 const DEFAULT_DOMAIN: &str = "default";
 
 impl ClusterName {
-    /// The domain of a node whose configuration names none.
+    /// The domain of a node without one in its configuration.
     pub fn default_domain() -> Self {
         Self(
             InstanceId::of_name(DEFAULT_DOMAIN)

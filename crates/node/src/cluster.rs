@@ -36,7 +36,7 @@ use crate::config::ClusterConfig;
 use crate::state::{HealthTopic, StateStore};
 use crate::transition::Transition;
 
-/// Marks an instance whose record may have changed.
+/// Marks an instance: its record may have changed.
 pub(crate) type MarkInstance = Arc<dyn Fn(&InstanceId) + Send + Sync>;
 
 /// The values that a service starts with.

@@ -304,7 +304,7 @@ impl StateStore {
         self.findings_version.load(Ordering::Relaxed)
     }
 
-    /// Has `report` called with each instance whose entry has changed, also if only its audit is new. Only the first call
+    /// Has `report` called with each instance with a changed entry, also if only its audit is new. Only the first call
     /// has an effect.
     pub(crate) fn follow_changes(&self, report: MarkInstance) {
         self.changes.set(report);

@@ -193,7 +193,7 @@ fn quoted(random: &mut Random, line: &str) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
-/// Replaces the last word of a line by a `$DEFINED` variable and defines it in an earlier line.
+/// Replaces the word at the end of a line by a `$DEFINED` variable and defines it in an earlier line.
 fn defined(random: &mut Random, lines: &mut Vec<String>, at: usize) {
     let line = lines[at].clone();
     let Some((head, word)) = line.trim_end().rsplit_once(' ').filter(|(_, word)| !word.is_empty())

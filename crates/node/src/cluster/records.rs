@@ -33,7 +33,7 @@ pub(super) struct PublishedRecords {
     pub(super) recent: RecentTransitions,
     /// The adverts of instances that can change without another change of the instance, as last published.
     unsettled: Mutex<BTreeMap<InstanceId, HeardPrimary>>,
-    /// Marks an instance whose record has changed.
+    /// Marks an instance: its record has changed.
     mark: OnceLock<MarkInstance>,
 }
 
@@ -106,7 +106,7 @@ impl PublishedRecords {
         found.unwrap_or(HeardPrimary::Unknown)
     }
 
-    /// Marks the instances whose adverts have changed since their record was made.
+    /// Marks each instance with adverts that have changed since its record was made.
     fn judge_adverts(&self) {
         let published = self.unsettled().clone();
         for (id, published) in published {

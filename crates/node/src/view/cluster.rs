@@ -104,7 +104,7 @@ fn with_limits(cluster: &ClusterService, mut basis: ClusterBasis) -> ClusterBasi
     basis
 }
 
-/// The basis of a node without a cluster, or of one whose session cannot start.
+/// The basis of a node without a cluster, or of one with a session that cannot start.
 fn basis_without_session(context: &ApiContext) -> ClusterBasis {
     let config = context.cluster.as_ref().map(ClusterService::config);
     let error = context.store.health_problem(HealthTopic::Cluster);

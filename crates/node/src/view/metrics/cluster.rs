@@ -45,7 +45,7 @@ impl ClusterNumbers {
     }
 }
 
-/// A family whose samples are made from the facts about the cluster.
+/// A family with samples that are made from the facts about the cluster.
 macro_rules! cluster_family {
     ($name:literal, $kind:ident, $help:literal, $samples:expr) => {
         node_family($name, $kind, $help, |facts: &MetricFacts, emit: &mut EmitSample<'_>| {

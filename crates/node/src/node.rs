@@ -463,9 +463,7 @@ impl Node {
 
     fn stop(&mut self) {
         service::notify("STOPPING=1");
-        if let Some(cluster) = &self.cluster {
-            cluster.stop();
-        }
+        self.stop_cluster();
         self.conclude_all_causes(UnknownReason::NodeStopped);
         self.close_receiver_and_wait();
         let left = self.outlets.close(SHUTDOWN_TIMEOUT);

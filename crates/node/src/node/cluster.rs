@@ -161,7 +161,20 @@ impl Node {
             return;
         }
         tracing::info!("this node no longer delivers the findings of the cluster");
-        // The next reporter delivers them. A target must not receive them from both.
+        self.forget_cluster_deliveries();
+    }
+
+    /// Says in etcd that the node stops, and ends the session.
+    pub(super) fn stop_cluster(&mut self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.stop();
+            self.forget_cluster_deliveries();
+        }
+    }
+
+    /// Removes the findings of the cluster from the queues of the targets: the next reporter delivers them, and a target
+    /// must not receive them from both.
+    fn forget_cluster_deliveries(&mut self) {
         for id in self.cluster_findings.forget_deliveries() {
             let subject = FindingSubject { instance: None, name: id.as_str().into() };
             self.notifier.forget_subject(&Subject::Finding(Arc::new(subject)));

@@ -37,7 +37,7 @@ const AUDIT_TIMEOUT: Duration = Duration::from_secs(65);
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// The time within which the answer to a wait for a change must begin. The server answers before.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(45);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -202,7 +202,7 @@ impl Client {
     }
 
     /// Waits until the number of changes of the node's view differs from `after`: `GET /v1/cluster/changes`. The node
-    /// answers with the same number if there is no change for half a minute.
+    /// answers with the same number if there is no change for 15 s.
     pub fn cluster_changes(&self, after: u64) -> Result<ClusterChangeCount, ClientError> {
         let mut connection = ClientConnection::open(&self.socket, self.timeout)?;
         let target = format!("/v1/cluster/changes?after={after}");

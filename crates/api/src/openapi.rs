@@ -197,7 +197,7 @@ describe! {
 }
 
 describe! {
-    /// Waits up to 30 s until the number of changes of the cluster view differs from `after`.
+    /// Waits up to 15 s until the number of changes of the cluster view differs from `after`.
     #[utoipa::path(get, path = "/v1/cluster/changes",
         params(("after" = Option<u64>, Query, description = "the number of the last answer; 0 or none: answer at once")),
         responses(CommonErrors, (status = 200, body = ClusterChangeCount)))]

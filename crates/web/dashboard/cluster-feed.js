@@ -7,8 +7,6 @@ const PART_ITEMS = 250;
 /** The shortest time between two reads: a cluster may have thousands of groups. */
 const READ_INTERVAL_MS = 1000;
 const RETRY_MS = 3000;
-/** The longest time for the answer to a wait. Without a change, the node answers after half a minute. */
-const WAIT_LIMIT_MS = 45_000;
 
 const wait = (delay) =>
     new Promise((resolve) => {
@@ -32,7 +30,7 @@ async function follow(signal) {
     let seen = 0;
     while (!signal.aborted) {
         try {
-            const { value } = await requestDocument(`/v1/cluster/changes?after=${seen}`, signal, WAIT_LIMIT_MS);
+            const { value } = await requestDocument(`/v1/cluster/changes?after=${seen}`, signal);
             if (value.changes === seen) continue;
             seen = value.changes;
             await read(signal);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests to the API, in the worker.
 
-/** The longest time for an answer with its body. The event stream has no such limit. */
+/** The longest time for an answer with its body. The event stream has no such limit. A wait for a change of the cluster is
+ * answered after 15 s. */
 const TIME_LIMIT_MS = 30_000;
 
 let token = null;
@@ -20,8 +21,8 @@ export class RequestError extends Error {
 }
 
 /** Requests a document, with a time limit; returns its value and the node's time. `signal` ends the request early. */
-export async function requestDocument(path, signal = null, timeLimit = TIME_LIMIT_MS) {
-    const limit = AbortSignal.timeout(timeLimit);
+export async function requestDocument(path, signal = null) {
+    const limit = AbortSignal.timeout(TIME_LIMIT_MS);
     const response = await request(path, {}, signal === null ? limit : AbortSignal.any([signal, limit]));
     try {
         return { value: await response.json(), date: dateOf(response) };

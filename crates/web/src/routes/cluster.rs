@@ -51,7 +51,7 @@ pub(super) async fn history(
 }
 
 /// A request for changes is answered after this time at the latest, so that a client notices a lost connection.
-const CHANGE_WAIT: Duration = Duration::from_secs(30);
+const CHANGE_WAIT: Duration = Duration::from_secs(15);
 
 /// `GET /v1/cluster/changes?after=NUMBER`: waits until the number of changes differs from `after`.
 pub(super) async fn changes(

@@ -47,7 +47,7 @@ fn a_purge_keeps_the_files_of_the_operator_and_removes_a_group_with_members() {
     machine.succeed(
         "install -D --mode 755 /bin/true /etc/vipwatch/hooks/changed && mkdir /etc/vipwatch/empty
          echo '# changed' >>/etc/vipwatch/vipwatch.toml
-         useradd operator && usermod --append --groups vipwatch operator",
+         useradd deploy && usermod --append --groups vipwatch deploy",
     );
     let output = machine.succeed("dpkg --purge vipwatch 2>&1");
     assert!(output.contains("/etc/vipwatch has files that are not from the package"), "{output}");

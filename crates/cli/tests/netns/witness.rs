@@ -122,7 +122,7 @@ fn check_pair(statements: [&str; 2], addresses: &str, check: impl Fn(&AdvertSour
     });
     assert_eq!(foreign(&seen).unwrap().priority, 100);
     let text = second.fixture.run_text(&["show", "VI"]);
-    assert!(text.contains("foreign, priority 0") && text.contains("has handed over"), "{text}");
+    assert!(text.contains("peer, priority 0") && text.contains("has handed over"), "{text}");
 }
 
 #[test]

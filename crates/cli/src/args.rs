@@ -151,7 +151,7 @@ pub(crate) enum Command {
         after_help = "Examples:
   vipwatch cluster status                    # from the view of the node on this machine
   vipwatch cluster --etcd https://10.0.0.1:2379 --etcd-ca ca.pem status
-  vipwatch cluster findings                  # what is wrong between the nodes"
+  vipwatch cluster findings                  # the open findings of the cluster"
     )]
     Cluster(Box<ClusterArgs>),
     /// List the findings of the last audit, without a new one

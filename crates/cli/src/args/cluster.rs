@@ -52,7 +52,7 @@ pub(crate) enum ClusterCommand {
   vipwatch cluster watch 192.0.2.10 -n 1             # wait for one change
   vipwatch cluster watch --json                      # one JSON document per line")]
     Watch(ClusterWatchArgs),
-    /// List what is wrong between the nodes, with hints
+    /// List the open findings of the cluster, with hints
     #[command(after_help = "Examples:
   vipwatch cluster findings
   vipwatch cluster findings -o wide                  # with the evidence

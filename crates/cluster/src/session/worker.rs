@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread of the session: connects, follows etcd, and writes what has changed.
+//! The thread of the session: connects, follows etcd, and writes changed records.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Writes what has changed, in an order that readers rely on: first the name, then the roles, then the heartbeat that
+    /// Writes changed records, in an order that readers rely on: first the name, then the roles, then the heartbeat that
     /// confirms them, then the findings.
     async fn write(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
         if self.write_after.is_some_and(|after| Instant::now() < after) {

@@ -181,7 +181,7 @@ mod tests {
         let steps = chosen("kill-vipwatch@reporter,quorum-loss").ok().unwrap();
         assert_eq!(steps[0].victim, ClusterVictim::Reporter);
         assert_eq!(steps[1].fault, ClusterFault::QuorumLoss);
-        assert!(chosen("kill-vipwatch@nobody").is_err());
+        assert!(chosen("kill-vipwatch@unknown").is_err());
         assert!(chosen("unknown").is_err());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `vipwatch cluster findings`: lists what is wrong between the nodes.
+//! `vipwatch cluster findings`: lists the open findings of the cluster.
 
 use vipwatch_api::{ClusterFindingItem, ClusterFindingList, FindingScope, FindingSeverity};
 

@@ -2,6 +2,9 @@
 //! The cluster: `GET /v1/cluster`, `/v1/cluster/groups`, `/v1/cluster/nodes`, `/v1/cluster/findings` and
 //! `/v1/cluster/history`; and the answers of `vipwatch --etcd URL cluster`, which reads etcd without a node.
 
+#[cfg(test)]
+pub(crate) mod sample;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

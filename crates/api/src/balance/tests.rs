@@ -2,57 +2,18 @@
 //! Tests of the distribution of primaries.
 
 use super::*;
-use crate::{ClusterConnectionState, ClusterScope, ClusterSource};
-
-fn basis() -> ClusterBasis {
-    ClusterBasis {
-        node: None,
-        source: ClusterSource::Etcd,
-        domain: Some("default".to_owned()),
-        scope: ClusterScope::Full,
-        connection: ClusterConnectionState::Connected,
-        endpoint: None,
-        stale_since: None,
-        error: None,
-        revision: 7,
-        unknown: Vec::new(),
-    }
-}
+use crate::cluster::sample::{self, basis};
 
 fn node(name: &str, state: ClusterNodeState) -> ClusterNodeItem {
-    ClusterNodeItem {
-        node: name.to_owned(),
-        state,
-        is_reporter: false,
-        version: None,
-        epoch: "e".to_owned(),
-        heartbeat: None,
-        at: jiff::Timestamp::UNIX_EPOCH,
-        instances: 0,
-        primaries: 0,
-        backups: 0,
-    }
+    ClusterNodeItem { state, ..sample::node(name) }
+}
+
+fn member(node: &str, role: InstanceRole, priority: Option<u8>) -> ClusterMemberItem {
+    ClusterMemberItem { priority, ..sample::member(node, role) }
 }
 
 fn live(name: &str) -> ClusterNodeItem {
     node(name, ClusterNodeState::Live)
-}
-
-fn member(node: &str, role: InstanceRole, priority: Option<u8>) -> ClusterMemberItem {
-    ClusterMemberItem {
-        node: node.to_owned(),
-        node_state: ClusterNodeState::Live,
-        instance: "VI_1".to_owned(),
-        role,
-        reason: None,
-        since: None,
-        seq: 1,
-        cause: None,
-        priority,
-        netns: None,
-        interface: "eth0".to_owned(),
-        findings: Vec::new(),
-    }
 }
 
 /// A group with its primary on the node `from`, and backups with priority 90 on the others.

@@ -2,21 +2,10 @@
 //! Tests of the difference between two states of the cluster.
 
 use super::*;
-use crate::{ClusterScope, ClusterSource, FindingScope, FindingSeverity};
+use crate::cluster::sample::{basis, member, node};
+use crate::{FindingScope, FindingSeverity};
 
 fn state() -> ClusterState {
-    let basis = ClusterBasis {
-        node: None,
-        source: ClusterSource::Etcd,
-        domain: Some("default".to_owned()),
-        scope: ClusterScope::Full,
-        connection: ClusterConnectionState::Connected,
-        endpoint: None,
-        stale_since: None,
-        error: None,
-        revision: 7,
-        unknown: Vec::new(),
-    };
     let groups = vec![ClusterGroupItem {
         id: "router:a".to_owned(),
         state: GroupState::OnePrimary,
@@ -26,39 +15,7 @@ fn state() -> ClusterState {
         findings: Vec::new(),
     }];
     let nodes = ["n1", "n2"].map(node).to_vec();
-    ClusterState { basis, nodes, groups, findings: vec![finding("1")] }
-}
-
-fn node(name: &str) -> ClusterNodeItem {
-    ClusterNodeItem {
-        node: name.to_owned(),
-        state: ClusterNodeState::Live,
-        is_reporter: false,
-        version: None,
-        epoch: "e".to_owned(),
-        heartbeat: Some(1),
-        at: Timestamp::UNIX_EPOCH,
-        instances: 1,
-        primaries: 0,
-        backups: 0,
-    }
-}
-
-fn member(node: &str, role: InstanceRole) -> ClusterMemberItem {
-    ClusterMemberItem {
-        node: node.to_owned(),
-        node_state: ClusterNodeState::Live,
-        instance: "a".to_owned(),
-        role,
-        reason: None,
-        since: None,
-        seq: 1,
-        cause: None,
-        priority: None,
-        netns: None,
-        interface: "eth0".to_owned(),
-        findings: Vec::new(),
-    }
+    ClusterState { basis: basis(), nodes, groups, findings: vec![finding("1")] }
 }
 
 fn finding(id: &str) -> ClusterFindingItem {

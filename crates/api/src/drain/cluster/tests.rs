@@ -2,27 +2,15 @@
 //! Tests of the drain check with a cluster.
 
 use super::*;
+use crate::cluster::sample;
 use crate::drain::rules::tests::{facts, instance};
 use crate::{
     ClusterBasis, ClusterGroupItem, ClusterScope, ClusterSource, DrainVerdict, GroupState, Schema,
     drain_check,
 };
 
-fn member(node: &str, state: ClusterNodeState, role: InstanceRole) -> ClusterMemberItem {
-    ClusterMemberItem {
-        node: node.to_owned(),
-        node_state: state,
-        instance: "VI_1".to_owned(),
-        role,
-        reason: None,
-        since: None,
-        seq: 1,
-        cause: None,
-        priority: None,
-        netns: None,
-        interface: "eth0".to_owned(),
-        findings: Vec::new(),
-    }
+fn member(node: &str, node_state: ClusterNodeState, role: InstanceRole) -> ClusterMemberItem {
+    ClusterMemberItem { node_state, ..sample::member(node, role) }
 }
 
 /// The view of `a`, with itself and these other nodes.

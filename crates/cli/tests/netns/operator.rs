@@ -2,7 +2,7 @@
 //! What an operator sees on two nodes with real keepalived, after keepalived was killed on the primary.
 
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
-use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns, wait_for};
+use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns, wait_for, wait_showing};
 
 use crate::findings::wait_for_findings;
 use crate::support::{PROGRAM, wait_for_role};
@@ -59,24 +59,24 @@ fn both_nodes_show_that_a_killed_keepalived_has_left_its_address() {
     let expected = ["keepalived-gone-address-left", "two-primaries"];
     wait_for_findings(&first.fixture, Some(&id), &expected);
     wait_for_role(&second.fixture, &id, "primary");
-    let assert_shows = |machine: &Machine, words: &[&str], texts: &[&str]| {
-        let printed = machine.run(words);
-        for text in texts {
-            assert!(printed.contains(text), "{words:?} lacks {text:?}: {printed}");
-        }
+    let wait_for_texts = |machine: &Machine, words: &[&str], texts: &[&str]| {
+        wait_showing(&format!("{texts:?} of {words:?}"), || machine.run(words), || {
+            let printed = machine.run(words);
+            texts.iter().all(|text| printed.contains(text)).then_some(())
+        });
     };
     // The node with the dead keepalived names the fault, the other node with the same address, and the remedy.
     let dead =
         ["keepalived-gone-address-left", "start keepalived here", "192.0.2.11 (priority 100)"];
-    assert_shows(&first, &["doctor"], &dead);
-    assert_shows(&first, &["show", &id], &[&dead[..], &["keepalived      gone"]].concat());
+    wait_for_texts(&first, &["doctor"], &dead);
+    wait_for_texts(&first, &["show", &id], &[&dead[..], &["keepalived      gone"]].concat());
     // The node also finds the keepaliveds of other tests, so that the number of findings may be higher than two.
     let status = ["keepalived-gone-address-left", " broken (`vipwatch doctor`"];
-    assert_shows(&first, &["status"], &status);
+    wait_for_texts(&first, &["status"], &status);
     // The other node took over as it should. Its page says that the former primary did not hand over.
     let stopped = "192.0.2.10 peer, priority 150";
     let left = "has stopped without a hand-over and may still hold the addresses";
-    assert_shows(&second, &["show", &id], &["role            primary", stopped, left]);
+    wait_for_texts(&second, &["show", &id], &["role            primary", stopped, left]);
     wait_for_findings(&second.fixture, Some(&id), &[]);
     // The remedy of the hint ends both findings.
     first.netns.ip("address del 192.0.2.100/24 dev eth0");

@@ -41,6 +41,6 @@ pub use pty::PtyProcess;
 pub use random::Random;
 pub use recorder::AddressRecorder;
 pub use release::Release;
-pub use routers::Routers;
+pub use routers::{HaRouter, Routers};
 pub use wait::{pause, stays, wait_for, wait_showing, wait_within_showing};
 pub use wire::Wire;

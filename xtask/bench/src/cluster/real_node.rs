@@ -5,11 +5,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use vipwatch_testkit::{Etcd, Lab, NodeFixture, NodeProcess, Routers, pause};
+use vipwatch_core::InstanceId;
+use vipwatch_testkit::{Etcd, HaRouter, Lab, NodeFixture, NodeProcess, Routers, pause};
 
-use super::MAX_MEMORY_KIB;
+use super::{BETWEEN_CHANGES, MAX_MEMORY_KIB};
 use super::simulated::{BenchNode, Changes};
-use crate::measure::{Samples, memory};
+use crate::measure::{MemoryUse, Samples, memory};
 use crate::node::START_TIMEOUT;
 use crate::report::{BenchTarget, Row};
 
@@ -24,44 +25,80 @@ pub fn measure(subject: &Path, count: usize, rows: &mut Vec<Row>) {
     eprintln!("bench: making {count} namespaces");
     let lab = Lab::new();
     let routers = Routers::new(lab.path(), "bc", count, 0);
+    let ids = || routers.each.iter().map(id_of);
     let without = start(subject, &lab, None);
     pause(REST);
     let alone = memory(&[without.pid()]);
     drop(without);
-    eprintln!("bench: a node with {count} instances in the cluster");
+
+    eprintln!("bench: a node with {count} instances is the reporter of the cluster");
     let etcd = Etcd::single(lab.path());
     let node = start(subject, &lab, Some(&etcd));
-    let ids = routers.each.iter().map(|router| router.id.parse().expect("a valid id"));
-    let watcher = BenchNode::start(&etcd, "watcher", ids);
+    let watcher = BenchNode::start(&etcd, "watcher", ids(), |_| true);
     watcher.wait_for_roles(2 * count, START_TIMEOUT);
     pause(REST);
-    let clustered = memory(&[node.pid()]);
-    let mut row = Row::new(format!("{count} instances: growth of the node by [cluster]"), "KiB");
-    row.ours = Some(clustered.rss - alone.rss);
-    if count == 1_000 {
-        row.target = Some(BenchTarget::AtMost(MAX_MEMORY_KIB));
+    let reporter = memory(&[node.pid()]);
+    drop(node);
+
+    eprintln!("bench: a node with {count} instances in the cluster");
+    // The other node becomes the reporter when the lease of the first process has ended.
+    pause(Duration::from_secs(20));
+    let node = start(subject, &lab, Some(&etcd));
+    pause(REST);
+    let member = memory(&[node.pid()]);
+    push_memory(rows, count, &alone, &[("a node", member), ("the reporter", reporter)]);
+    measure_changes(&routers, &watcher, rows);
+}
+
+fn id_of(router: &HaRouter) -> InstanceId {
+    router.id.parse().expect("a valid id")
+}
+
+fn push_memory(
+    rows: &mut Vec<Row>,
+    count: usize,
+    alone: &MemoryUse,
+    clustered: &[(&str, MemoryUse)],
+) {
+    for (index, (who, used)) in clustered.iter().enumerate() {
+        let name = |what: &str| format!("{count} instances: growth of {who} by [cluster], {what}");
+        let mut row = Row::new(name("resident"), "KiB");
+        row.ours = Some(used.rss - alone.rss);
+        if count == 1_000 && index == 0 {
+            row.target = Some(BenchTarget::AtMost(MAX_MEMORY_KIB));
+        }
+        rows.push(row);
+        let mut row = Row::new(name("heap and stacks"), "KiB");
+        row.ours = Some(used.anonymous - alone.anonymous);
+        rows.push(row);
+        let mut row = Row::new(format!("{count} instances: resident memory of {who}"), "KiB");
+        row.ours = Some(used.rss);
+        rows.push(row);
     }
-    rows.push(row);
-    let mut row = Row::new(format!("{count} instances: resident memory with [cluster]"), "KiB");
-    row.ours = Some(clustered.rss);
-    rows.push(row);
+}
+
+/// From an address that the kernel adds to the view of another node, which was primary until then.
+fn measure_changes(routers: &Routers, watcher: &BenchNode, rows: &mut Vec<Row>) {
+    let (one_by_one, at_once) = routers.each.split_at(routers.each.len().min(200));
     let mut times = Vec::new();
-    for router in routers.each.iter().take(count.min(200)) {
+    for router in one_by_one {
+        watcher.change(&[id_of(router)]);
+        pause(BETWEEN_CHANGES);
         let changes = Changes::to_primary(NODE, [router.id.as_str()]);
         let began = Instant::now();
         router.take();
         times.extend(watcher.arrivals(began, vec![changes]));
     }
     push(rows, "one address added to the view of another node", Samples::of(times).as_ref());
-    let rest = routers.each.iter().skip(count.min(200));
-    let rest: Vec<_> = rest.collect();
-    if !rest.is_empty() {
-        let changes = Changes::to_primary(NODE, rest.iter().map(|router| router.id.as_str()));
+    if !at_once.is_empty() {
+        let changes = Changes::to_primary(NODE, at_once.iter().map(|router| router.id.as_str()));
+        watcher.change(&at_once.iter().map(id_of).collect::<Vec<_>>());
+        pause(Duration::from_secs(2));
         let began = Instant::now();
-        for router in &rest {
+        for router in at_once {
             router.take();
         }
-        let name = format!("{} addresses added at once, to the view of another node", rest.len());
+        let name = format!("{} addresses added at once, to the view of another node", at_once.len());
         push(rows, &name, Samples::of(watcher.arrivals(began, vec![changes])).as_ref());
     }
 }

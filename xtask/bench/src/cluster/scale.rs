@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use vipwatch_core::InstanceId;
 use vipwatch_testkit::{Etcd, Lab, pause};
 
 use super::etcd_metrics::EtcdMetrics;
@@ -77,11 +78,11 @@ impl Scale {
         )]
     }
 
-    /// Node N has the instances N·K to N·K + K − 1, and those of the next half: neighbours share them.
-    fn routers(&self, node: usize) -> Vec<usize> {
+    /// The instances of a node, with those that it is primary of first. Neighbours share them.
+    fn routers(&self, node: usize) -> Vec<InstanceId> {
         let half = self.instances / 2;
         let count = self.nodes * half;
-        (0..2 * half).map(|index| (node * half + index) % count).collect()
+        (0..2 * half).map(|index| router((node * half + index) % count)).collect()
     }
 
     fn start(&self, etcd: &Etcd) -> Vec<BenchNode> {
@@ -89,7 +90,8 @@ impl Scale {
             BenchNode::start(
                 etcd,
                 &format!("node-{node:03}"),
-                self.routers(node).into_iter().map(router),
+                self.routers(node),
+                |id| self.routers(node)[..self.instances / 2].contains(id),
             )
         };
         let all: Vec<BenchNode> = (0..self.nodes).map(start).collect();
@@ -100,7 +102,7 @@ impl Scale {
         all
     }
 
-    /// Changes all roles, and waits until the neighbours know them.
+    /// Changes all roles, primaries to backups and the reverse, and waits until the neighbours know them.
     fn fail_over(&self, all: &[BenchNode]) -> Vec<f64> {
         let mut expected: Vec<Vec<Changes>> = all.iter().map(|_| Vec::new()).collect();
         for (number, node) in all.iter().enumerate() {

@@ -13,6 +13,7 @@ use vipwatch_cluster::session::{
     ClusterEvent, ClusterHandle, ClusterObserver, HeartbeatFacts, RecordSource, SessionSettings,
     WantedRole,
 };
+use vipwatch_cluster::view::ClusterView;
 use vipwatch_core::InstanceId;
 use vipwatch_testkit::Etcd;
 
@@ -20,6 +21,9 @@ use crate::measure::ms;
 
 /// Maximum time until all changes of a measurement have arrived.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// How many missing changes of a node a waiting bench looks for at once.
+const MAX_MISSING: usize = 100;
 
 /// A running session with the roles of its node.
 pub struct BenchNode {
@@ -136,6 +140,28 @@ impl Changes {
         Self { node: node.to_owned(), wanted }
     }
 
+    /// Removes the changes that a view has, and counts them. The view cannot change meanwhile, so that the work is limited:
+    /// a change behind [`MAX_MISSING`] others that are missing is counted later.
+    fn take_arrived(&mut self, view: &ClusterView) -> usize {
+        let (mut arrived, mut missing) = (0, 0);
+        let node = &self.node;
+        self.wanted.retain(|(bucket, wanted)| {
+            if missing == MAX_MISSING {
+                return true;
+            }
+            let mut roles = view.roles(bucket);
+            let is_there =
+                roles.any(|role| role.node.as_str() == node && wanted.is_met(&role.record));
+            if is_there {
+                arrived += 1;
+            } else {
+                missing += 1;
+            }
+            !is_there
+        });
+        arrived
+    }
+
     /// The first and the second half of the changes.
     pub fn halves(mut self) -> (Self, Self) {
         let second = self.wanted.split_off(self.wanted.len() / 2);
@@ -145,9 +171,15 @@ impl Changes {
 }
 
 impl BenchNode {
-    /// Starts a node that is backup of these routers.
-    pub fn start(etcd: &Etcd, name: &str, routers: impl IntoIterator<Item = InstanceId>) -> Self {
-        let seqs = routers.into_iter().map(|id| (id, 0)).collect();
+    /// Starts a node with these routers. It is primary of those that meet the condition, and backup of the others. A group
+    /// without a primary, or with two, would open a finding.
+    pub fn start(
+        etcd: &Etcd,
+        name: &str,
+        routers: impl IntoIterator<Item = InstanceId>,
+        is_primary: impl Fn(&InstanceId) -> bool,
+    ) -> Self {
+        let seqs = routers.into_iter().map(|id| (id.clone(), i64::from(is_primary(&id)))).collect();
         let roles = Arc::new(SimulatedRoles {
             seqs: Mutex::new(seqs),
             has_changed: Mutex::new(false),
@@ -167,10 +199,10 @@ impl BenchNode {
     }
 
     /// Changes the roles of these routers; [`Self::publish`] tells the session.
-    pub fn prepare(&self, routers: impl IntoIterator<Item = usize>) -> Changes {
+    pub fn prepare(&self, routers: impl IntoIterator<Item = InstanceId>) -> Changes {
         let mut wanted = Vec::new();
         let mut seqs = self.roles.seqs.lock().unwrap_or_else(PoisonError::into_inner);
-        for id in routers.into_iter().map(router) {
+        for id in routers {
             if let Some(seq) = seqs.get_mut(&id) {
                 *seq += 1;
                 wanted.push((Bucket::Router(id), WantedRecord::Seq(*seq)));
@@ -180,10 +212,16 @@ impl BenchNode {
     }
 
     /// Tells the session that the roles of these routers have changed.
-    pub fn publish(&self, routers: impl IntoIterator<Item = usize>) {
-        for number in routers {
-            self.handle.mark(&router(number));
+    pub fn publish(&self, routers: impl IntoIterator<Item = InstanceId>) {
+        for id in routers {
+            self.handle.mark(&id);
         }
+    }
+
+    /// Changes the roles of these routers, and tells the session.
+    pub fn change(&self, routers: &[InstanceId]) {
+        self.prepare(routers.iter().cloned());
+        self.publish(routers.iter().cloned());
     }
 
     /// Waits until the view has this many roles.
@@ -198,29 +236,21 @@ impl BenchNode {
     /// Waits until this node's view has the changes of other nodes; the time of each since `began` in ms.
     pub fn arrivals(&self, began: Instant, changes: Vec<Changes>) -> Vec<f64> {
         let mut times = Vec::new();
-        let mut missing: Vec<(String, Bucket, WantedRecord)> = Vec::new();
-        for Changes { node, wanted } in changes {
-            missing
-                .extend(wanted.into_iter().map(|(bucket, wanted)| (node.clone(), bucket, wanted)));
-        }
+        let mut missing = changes;
         loop {
             let view = self.handle.view();
             let now = ms(began.elapsed());
-            missing.retain(|(node, bucket, wanted)| {
-                let mut roles = view.roles(bucket);
-                let is_there =
-                    roles.any(|role| role.node.as_str() == node && wanted.is_met(&role.record));
-                if is_there {
-                    times.push(now);
-                }
-                !is_there
-            });
+            for change in &mut missing {
+                let arrived = change.take_arrived(&view);
+                times.extend(std::iter::repeat_n(now, arrived));
+            }
             drop(view);
+            missing.retain(|change| !change.wanted.is_empty());
             if missing.is_empty() {
                 return times;
             }
             let left = ARRIVAL_TIMEOUT.saturating_sub(began.elapsed());
-            assert!(!left.is_zero(), "{}: {} changes are missing", self.name, missing.len());
+            assert!(!left.is_zero(), "{}: changes of {} nodes are missing", self.name, missing.len());
             self.roles.wait_for_change(left);
         }
     }

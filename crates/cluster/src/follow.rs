@@ -3,6 +3,9 @@
 //!
 //! The position in each range survives a lost connection, so that a new connection continues there. If etcd has compacted a
 //! position, all ranges are read again.
+//!
+//! A few buckets have a watch each. Many buckets have one watch of all roles together, and changes of other buckets are
+//! dropped on arrival: etcd sends the changes of many watches of one stream in turns of 100 ms.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
@@ -10,6 +13,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use crate::etcd::{EtcdConnection, EtcdError, WatchId, WatchMessage, Watcher};
 use crate::key::KeySpace;
 use crate::view::{ClusterView, StoredValue, ViewChange};
+
+/// The maximum number of buckets with a watch each.
+const MAX_BUCKET_WATCHES: usize = 256;
 
 /// A view that the thread of the session changes and other threads read.
 pub(crate) type SharedView = RwLock<ClusterView>;
@@ -53,6 +59,16 @@ pub(crate) struct RangeFollower {
 struct FollowStream {
     watcher: Watcher,
     prefixes: HashMap<WatchId, Arc<str>>,
+    /// The watch of all roles, if the buckets have no watches of their own.
+    all_roles: Option<AllRolesWatch>,
+}
+
+/// One watch for all buckets.
+#[derive(Debug, Clone, Copy)]
+struct AllRolesWatch {
+    id: WatchId,
+    /// All changes before this revision have arrived.
+    next: i64,
 }
 
 impl RangeFollower {
@@ -96,7 +112,21 @@ impl RangeFollower {
 
     /// The connection is lost. The positions stay.
     pub(crate) fn detach(&mut self) {
-        self.stream = None;
+        let Some(stream) = self.stream.take() else { return };
+        let Some(watch) = stream.all_roles else { return };
+        let roles = self.keys.roles();
+        for (_, next) in self.positions.iter_mut().filter(|(prefix, _)| is_bucket(prefix, &roles)) {
+            // A bucket that is not read yet has no position.
+            if *next > 0 {
+                *next = (*next).max(watch.next);
+            }
+        }
+    }
+
+    /// The followed buckets.
+    fn buckets(&self) -> impl Iterator<Item = (&Arc<str>, &i64)> {
+        let roles = self.keys.roles();
+        self.positions.iter().filter(move |(prefix, _)| is_bucket(prefix, &roles))
     }
 
     /// Reads the ranges without a position, and watches all ranges. Returns the number of ranges that were read.
@@ -111,28 +141,64 @@ impl RangeFollower {
         if !new.is_empty() {
             self.read(connection, &new, view, visitor).await?;
         }
-        if let Some(stream) = &mut self.stream {
-            for prefix in &new {
-                let (prefix, next) = (Arc::from(prefix.as_str()), self.positions[prefix.as_str()]);
-                let watch = stream.watcher.add(&prefix, next);
-                stream.prefixes.insert(watch, prefix);
-            }
+        self.close_unsuitable();
+        if self.stream.is_some() {
+            self.watch_new(&new);
         } else {
             self.open(connection).await?;
         }
         Ok(new.len())
     }
 
-    /// Opens a stream with a watch for each range.
-    async fn open(&mut self, connection: &EtcdConnection) -> Result<(), EtcdError> {
-        let mut positions = self.positions.iter();
-        let Some((first, next)) = positions.next() else { return Ok(()) };
-        let (mut watcher, watch) = connection.watch(first, *next).await?;
-        let mut prefixes = HashMap::from([(watch, first.clone())]);
-        for (prefix, next) in positions {
-            prefixes.insert(watcher.add(prefix, *next), prefix.clone());
+    /// Closes a stream with too many watches, or with one watch of all roles for a few buckets.
+    fn close_unsuitable(&mut self) {
+        let count = self.buckets().count();
+        let Some(stream) = &self.stream else { return };
+        let is_suitable = match stream.all_roles {
+            None => count <= MAX_BUCKET_WATCHES,
+            // Not at the same number, so that one bucket more or less does not close the stream again and again.
+            Some(_) => count > MAX_BUCKET_WATCHES / 2,
+        };
+        if !is_suitable {
+            self.detach();
         }
-        self.stream = Some(FollowStream { watcher, prefixes });
+    }
+
+    /// Adds watches of new ranges to the stream. A watch of all roles delivers the changes of a new bucket already: it was
+    /// read at a revision that no earlier message has reached.
+    fn watch_new(&mut self, new: &[String]) {
+        let roles = self.keys.roles();
+        let Some(stream) = &mut self.stream else { return };
+        for prefix in new {
+            if stream.all_roles.is_some() && is_bucket(prefix, &roles) {
+                continue;
+            }
+            let (prefix, next) = (Arc::from(prefix.as_str()), self.positions[prefix.as_str()]);
+            let watch = stream.watcher.add(&prefix, next);
+            stream.prefixes.insert(watch, prefix);
+        }
+    }
+
+    /// Opens a stream with a watch for each range, or with one for all buckets.
+    async fn open(&mut self, connection: &EtcdConnection) -> Result<(), EtcdError> {
+        let roles = self.keys.roles();
+        let first_of_buckets = self.buckets().map(|(_, next)| *next).min();
+        let is_together = self.buckets().count() > MAX_BUCKET_WATCHES;
+        let single =
+            self.positions.iter().filter(|(prefix, _)| !is_together || !is_bucket(prefix, &roles));
+        let mut single = single.map(|(prefix, next)| (prefix.clone(), *next));
+        let Some((first, next)) = single.next() else { return Ok(()) };
+        let (mut watcher, watch) = connection.watch(&first, next).await?;
+        let mut prefixes = HashMap::from([(watch, first)]);
+        for (prefix, next) in single {
+            prefixes.insert(watcher.add(&prefix, next), prefix);
+        }
+        let all_roles = first_of_buckets.filter(|_| is_together).map(|next| {
+            let id = watcher.add(&roles, next);
+            prefixes.insert(id, roles.into());
+            AllRolesWatch { id, next }
+        });
+        self.stream = Some(FollowStream { watcher, prefixes, all_roles });
         Ok(())
     }
 
@@ -221,12 +287,26 @@ impl RangeFollower {
                     return Ok(Followed::Nothing);
                 };
                 let last = changes.iter().map(revision_of).max().unwrap_or(0);
-                self.advance(&prefix, last);
+                let changes = match &mut stream.all_roles {
+                    Some(all) if all.id == watch => {
+                        all.next = all.next.max(last);
+                        self.in_followed_buckets(changes)
+                    }
+                    _ => {
+                        self.advance(&prefix, last);
+                        changes
+                    }
+                };
                 Ok(Followed::Changes(changes))
             }
             WatchMessage::Progress { watch, revision } => {
-                if let Some(prefix) = stream.prefixes.get(&watch).cloned() {
-                    self.advance(&prefix, revision);
+                match &mut stream.all_roles {
+                    Some(all) if all.id == watch => all.next = all.next.max(revision),
+                    _ => {
+                        if let Some(prefix) = stream.prefixes.get(&watch).cloned() {
+                            self.advance(&prefix, revision);
+                        }
+                    }
                 }
                 Ok(Followed::Nothing)
             }
@@ -235,6 +315,16 @@ impl RangeFollower {
                 Ok(Followed::MustRead)
             }
         }
+    }
+
+    /// The changes of followed buckets that are newer than the last read of the bucket.
+    fn in_followed_buckets(&self, mut changes: Vec<ViewChange>) -> Vec<ViewChange> {
+        let roles = self.keys.roles();
+        changes.retain(|change| {
+            let next = self.positions.get(bucket_prefix(key_of(change), &roles));
+            next.is_some_and(|next| *next > 0 && revision_of(change) >= *next)
+        });
+        changes
     }
 
     /// The changes of a range up to this revision have arrived. A revision can come in several parts, so that a new
@@ -248,6 +338,18 @@ impl RangeFollower {
     fn forget_positions(&mut self) {
         self.stream = None;
         self.positions.values_mut().for_each(|next| *next = 0);
+    }
+}
+
+/// Whether a followed range is a bucket of roles, and not the range of all roles or another one.
+fn is_bucket(prefix: &str, roles: &str) -> bool {
+    prefix.len() > roles.len() && prefix.starts_with(roles)
+}
+
+fn key_of(change: &ViewChange) -> &str {
+    match change {
+        ViewChange::Put(value) => &value.key,
+        ViewChange::Deleted { key, .. } => key,
     }
 }
 

@@ -60,10 +60,14 @@ fn both_nodes_show_that_a_killed_keepalived_has_left_its_address() {
     wait_for_findings(&first.fixture, Some(&id), &expected);
     wait_for_role(&second.fixture, &id, "primary");
     let wait_for_texts = |machine: &Machine, words: &[&str], texts: &[&str]| {
-        wait_showing(&format!("{texts:?} of {words:?}"), || machine.run(words), || {
-            let printed = machine.run(words);
-            texts.iter().all(|text| printed.contains(text)).then_some(())
-        });
+        wait_showing(
+            &format!("{texts:?} of {words:?}"),
+            || machine.run(words),
+            || {
+                let printed = machine.run(words);
+                texts.iter().all(|text| printed.contains(text)).then_some(())
+            },
+        );
     };
     // The node with the dead keepalived names the fault, the other node with the same address, and the remedy.
     let dead =

@@ -9,7 +9,7 @@ use vipwatch_cluster::session::ClusterEvent;
 use vipwatch_cluster::view::ClusterView;
 use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
 
-use crate::node::{TestNode, is_live, role_of, session, state_of, wanted};
+use crate::node::{TestNode, is_live, lasting_session, role_of, session, state_of, wanted};
 use crate::support::settings;
 
 use InstanceRole::{Backup, Primary};
@@ -40,6 +40,59 @@ fn two_nodes_see_each_others_roles_and_one_change() {
     };
     a.wait("one primary", has_one_primary);
     b.wait("one primary", has_one_primary);
+}
+
+#[test]
+fn many_buckets_have_one_watch_and_the_view_has_only_them() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    // The first node becomes the reporter, so that the views of the others have their own groups only.
+    let reporter = TestNode::start(lasting_session(&settings(&etcd), "reporter"), &[]);
+    wait_for("the reporter", || reporter.handle.is_reporter().then_some(()));
+    let routers: Vec<String> = (0..300).map(|number| format!("r{number}")).collect();
+    let roles = |role| routers.iter().map(|router| (router.as_str(), role)).collect::<Vec<_>>();
+    let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &roles(Backup));
+    let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &roles(Primary));
+    b.set("other", Primary);
+    reporter.wait("all roles", |view| view.role_count() == 601);
+    a.wait("the roles of its own groups", |view| view.role_count() == 600);
+
+    b.set("r7", Backup);
+    a.wait_role("r7", "b", Backup);
+    // A bucket that becomes one of its own is read, and followed by the watch that exists.
+    a.set("other", Backup);
+    a.wait_role("other", "b", Primary);
+    b.set("other", Backup);
+    a.wait_role("other", "b", Backup);
+    // The few buckets that remain have a watch each.
+    routers[100..].iter().for_each(|router| a.set_wanted(router, None));
+    a.wait("the roles of its groups", |view| view.role_count() == 202);
+    b.set("r7", Primary);
+    a.wait_role("r7", "b", Primary);
+    b.set("r200", Backup);
+    reporter.wait_role("r200", "b", Backup);
+    assert_eq!(a.handle.view().role_count(), 202);
+}
+
+#[test]
+fn many_buckets_are_followed_from_their_position_after_a_restart_of_etcd() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let routers: Vec<String> = (0..300).map(|number| format!("r{number}")).collect();
+    let roles = |role| routers.iter().map(|router| (router.as_str(), role)).collect::<Vec<_>>();
+    let reporter = TestNode::start(lasting_session(&settings(&etcd), "reporter"), &[]);
+    wait_for("the reporter", || reporter.handle.is_reporter().then_some(()));
+    let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &roles(Backup));
+    let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &roles(Primary));
+    a.wait("all roles", |view| view.role_count() == 600);
+    let reads = a.handle.counters().range_reads;
+    etcd.kill(0);
+    b.set("r7", Backup);
+    etcd.restart(0);
+    a.wait_role("r7", "b", Backup);
+    b.set("r8", Backup);
+    a.wait_role("r8", "b", Backup);
+    assert_eq!(a.handle.counters().range_reads, reads, "no range is read again");
 }
 
 #[test]

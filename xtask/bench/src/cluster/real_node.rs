@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use vipwatch_core::InstanceId;
 use vipwatch_testkit::{Etcd, HaRouter, Lab, NodeFixture, NodeProcess, Routers, pause};
 
-use super::{BETWEEN_CHANGES, MAX_MEMORY_KIB};
 use super::simulated::{BenchNode, Changes};
+use super::{BETWEEN_CHANGES, MAX_MEMORY_KIB};
 use crate::measure::{MemoryUse, Samples, memory};
 use crate::node::START_TIMEOUT;
 use crate::report::{BenchTarget, Row};
@@ -98,7 +98,8 @@ fn measure_changes(routers: &Routers, watcher: &BenchNode, rows: &mut Vec<Row>) 
         for router in at_once {
             router.take();
         }
-        let name = format!("{} addresses added at once, to the view of another node", at_once.len());
+        let name =
+            format!("{} addresses added at once, to the view of another node", at_once.len());
         push(rows, &name, Samples::of(watcher.arrivals(began, vec![changes])).as_ref());
     }
 }

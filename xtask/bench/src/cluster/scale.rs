@@ -87,12 +87,9 @@ impl Scale {
 
     fn start(&self, etcd: &Etcd) -> Vec<BenchNode> {
         let start = |node| {
-            BenchNode::start(
-                etcd,
-                &format!("node-{node:03}"),
-                self.routers(node),
-                |id| self.routers(node)[..self.instances / 2].contains(id),
-            )
+            BenchNode::start(etcd, &format!("node-{node:03}"), self.routers(node), |id| {
+                self.routers(node)[..self.instances / 2].contains(id)
+            })
         };
         let all: Vec<BenchNode> = (0..self.nodes).map(start).collect();
         for node in &all {

@@ -250,7 +250,12 @@ impl BenchNode {
                 return times;
             }
             let left = ARRIVAL_TIMEOUT.saturating_sub(began.elapsed());
-            assert!(!left.is_zero(), "{}: changes of {} nodes are missing", self.name, missing.len());
+            assert!(
+                !left.is_zero(),
+                "{}: changes of {} nodes are missing",
+                self.name,
+                missing.len()
+            );
             self.roles.wait_for_change(left);
         }
     }

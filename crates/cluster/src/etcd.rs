@@ -14,7 +14,7 @@ mod watch;
 
 pub use self::connect::EtcdConnection;
 pub use self::error::{EtcdError, EtcdErrorKind};
-pub use self::settings::{ClientCertificate, EtcdLogin, EtcdPassword, EtcdSettings};
+pub use self::settings::{ClientCertificate, EtcdLogin, EtcdPassword, EtcdSettings, PasswordError};
 
 pub(crate) use self::endpoints::EndpointOrder;
 pub(crate) use self::kv::prefix_end;

@@ -54,7 +54,7 @@ impl EtcdConnection {
         // A member without a leader ends its watches, so that the session leaves it.
         let mut options = ConnectOptions::new().with_require_leader(true);
         if let Some(login) = &settings.login {
-            options = options.with_user(login.user.as_str(), login.password.text());
+            options = options.with_user(login.user.as_str(), login.password.text()?);
         }
         let login = async {
             let client = Client::from_channel(Channel::Tonic(channel), Some(options)).await;

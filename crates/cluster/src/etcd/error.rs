@@ -10,6 +10,8 @@ use std::time::Duration;
 use tonic::Code;
 use vipwatch_core::escape_untrusted_within;
 
+use super::PasswordError;
+
 /// The maximum length of a text of etcd in an error.
 const MAX_TEXT: usize = 200;
 
@@ -23,6 +25,12 @@ pub enum EtcdError {
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
+    },
+    /// The password cannot be read.
+    #[error("cannot read the password")]
+    Password {
+        /// The cause.
+        source: PasswordError,
     },
     /// No endpoint is configured.
     #[error("no endpoint of etcd is configured")]
@@ -83,7 +91,7 @@ pub enum EtcdError {
         /// The text of etcd.
         text: String,
     },
-    /// The user or the password is wrong.
+    /// The user or the password is wrong, or etcd no longer accepts the token of the login.
     #[error("etcd rejects the login: {text}")]
     Login {
         /// The text of etcd.
@@ -197,9 +205,11 @@ impl EtcdError {
     /// The kind.
     pub fn kind(&self) -> EtcdErrorKind {
         match self {
-            Self::File { .. } | Self::NoEndpoint | Self::Endpoint { .. } | Self::TlsSettings(_) => {
-                EtcdErrorKind::Settings
-            }
+            Self::File { .. }
+            | Self::Password { .. }
+            | Self::NoEndpoint
+            | Self::Endpoint { .. }
+            | Self::TlsSettings(_) => EtcdErrorKind::Settings,
             Self::Connect { .. } | Self::Disconnected { .. } => EtcdErrorKind::Connection,
             Self::Tls { .. } | Self::ClosedAfterTls { .. } => EtcdErrorKind::Tls,
             Self::Timeout { .. } => EtcdErrorKind::Timeout,
@@ -220,6 +230,7 @@ impl EtcdError {
             Self::File { .. } => {
                 "check `ca`, `certificate` and `key`, and the permissions of these files"
             }
+            Self::Password { .. } => "check `password`, and the permissions of its file",
             Self::NoEndpoint | Self::Endpoint { .. } => {
                 "use `https://HOST:2379` or `http://HOST:2379`"
             }
@@ -309,18 +320,19 @@ impl EtcdError {
             Code::ResourceExhausted if says("space exceeded") => Self::NoSpace { request },
             Code::PermissionDenied => Self::Permission { request, text },
             Code::Unauthenticated => Self::Login { text },
+            // The last one: a user or a role has changed since the login, and the token has the form of a JWT.
             Code::InvalidArgument
-                if says("authentication failed") || says("user name is empty") =>
+                if says("authentication failed")
+                    || says("user name is empty")
+                    || says("revision of auth store is old") =>
             {
                 Self::Login { text }
             }
             Code::FailedPrecondition if says("authentication is not enabled") => {
                 Self::Login { text }
             }
-            Code::Unavailable | Code::DeadlineExceeded if says("etcdserver:") => {
-                Self::Unavailable { request, text }
-            }
             Code::Unavailable => Self::Unavailable { request, text },
+            Code::DeadlineExceeded if says("etcdserver:") => Self::Unavailable { request, text },
             code => Self::Rejected { request, code, text },
         }
     }

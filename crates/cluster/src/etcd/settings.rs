@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The settings of a connection to etcd.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use super::EtcdError;
 
 /// How etcd is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,16 +56,51 @@ pub struct EtcdLogin {
 
 /// A password. Its debug format does not contain it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct EtcdPassword(String);
+pub struct EtcdPassword(PasswordSource);
+
+/// The reason why a password cannot be read.
+pub type PasswordError = Box<dyn std::error::Error + Send + Sync>;
+
+type PasswordReader = dyn Fn() -> Result<String, PasswordError> + Send + Sync;
+
+#[derive(Clone)]
+enum PasswordSource {
+    Text(String),
+    Reader(Arc<PasswordReader>),
+}
+
+impl PartialEq for PasswordSource {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Text(one), Self::Text(other)) => one == other,
+            (Self::Reader(one), Self::Reader(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for PasswordSource {}
 
 impl EtcdPassword {
     /// A password with this text.
     pub fn new(text: String) -> Self {
-        Self(text)
+        Self(PasswordSource::Text(text))
     }
 
-    pub(crate) fn text(&self) -> &str {
-        &self.0
+    /// A password that is read at each login, so that a changed one is used without a restart.
+    pub fn read_by(
+        read: impl Fn() -> Result<String, PasswordError> + Send + Sync + 'static,
+    ) -> Self {
+        Self(PasswordSource::Reader(Arc::new(read)))
+    }
+
+    pub(crate) fn text(&self) -> Result<Cow<'_, str>, EtcdError> {
+        match &self.0 {
+            PasswordSource::Text(text) => Ok(Cow::Borrowed(text)),
+            PasswordSource::Reader(read) => {
+                read().map(Cow::Owned).map_err(|source| EtcdError::Password { source })
+            }
+        }
     }
 }
 

@@ -22,7 +22,8 @@ pub(crate) enum ClusterStartError {
     Thread(#[source] io::Error),
 }
 
-/// The settings of a session. Reads the password; the session reads the other files each time it connects.
+/// The settings of a session. The session reads the files each time it connects; a password that cannot be read now is an
+/// error.
 pub(super) fn session_settings(
     config: &ClusterConfig,
     node: ClusterName,
@@ -59,9 +60,15 @@ fn path(key: &'static str, file: &WebFile) -> Result<PathBuf, ClusterStartError>
 }
 
 fn login(login: &ClusterLogin) -> Result<EtcdLogin, ClusterStartError> {
-    let file = &login.password;
+    read_password(&login.password)?;
+    let file = login.password.clone();
+    let password = EtcdPassword::read_by(move || Ok(read_password(&file)?));
+    Ok(EtcdLogin { user: login.user.clone(), password })
+}
+
+/// The password in a file, without the end of its line.
+fn read_password(file: &WebFile) -> Result<String, ClusterStartError> {
     let failed = |source| ClusterStartError::File { key: "password", file: file.clone(), source };
     let text = file.read(FileContent::Secret).map_err(failed)?;
-    let password = EtcdPassword::new(text.trim_end_matches(['\r', '\n']).to_owned());
-    Ok(EtcdLogin { user: login.user.clone(), password })
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }

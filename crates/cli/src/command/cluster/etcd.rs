@@ -140,6 +140,7 @@ fn read_error(error: &ReadError, domain: &ClusterName) -> CommandError {
 fn hint(error: &EtcdError, domain: &ClusterName) -> Option<String> {
     let text = match error {
         EtcdError::File { .. } => "check --etcd-ca, --etcd-cert and --etcd-key",
+        EtcdError::Password { .. } => "check --etcd-password-file",
         EtcdError::TlsSettings(_) => {
             "the files of --etcd-ca, --etcd-cert and --etcd-key must be PEM, and the key must fit"
         }

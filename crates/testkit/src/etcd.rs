@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Real etcd: one or more members, as processes that a test stops, pauses and kills.
 
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -185,6 +186,23 @@ impl Etcd {
         self.ctl(&["user", "grant-role", "root", "root"]);
         self.ctl(&["auth", "enable"]);
         self.login = Some("root:root-password".to_owned());
+    }
+
+    /// Changes the password of a user. Tokens of earlier logins are not valid any more.
+    pub fn set_password(&self, user: &str, password: &str) {
+        let mut command = self.ctl_command(&["user", "passwd", user, "--interactive=false"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().expect("start etcdctl");
+        let mut input = child.stdin.take().expect("the input of etcdctl");
+        writeln!(input, "{password}").expect("write the password");
+        drop(input);
+        assert!(child.wait().expect("wait for etcdctl").success(), "etcdctl user passwd failed");
+    }
+
+    /// The number of leases.
+    pub fn lease_count(&self) -> usize {
+        // The first line has the number of the others.
+        self.ctl(&["lease", "list"]).lines().skip(1).count()
     }
 
     /// Stops the process of a member for a while (SIGSTOP): its sockets stay open, and it answers nothing.

@@ -43,6 +43,11 @@ impl Conflicts {
         self.buckets.is_empty()
     }
 
+    /// Whether a claim is not confirmed after `seen`.
+    pub(super) fn has_unconfirmed(&self, seen: i64) -> bool {
+        self.buckets.values().any(|conflict| conflict.revision > seen)
+    }
+
     /// The instances with claims that are not confirmed after `seen`.
     pub(super) fn unconfirmed(&self, seen: i64) -> Vec<InstanceId> {
         let unconfirmed = self.buckets.values().filter(|conflict| conflict.revision > seen);

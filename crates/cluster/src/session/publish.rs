@@ -15,7 +15,7 @@ use crate::record::{FORMAT, MAX_ADDRESSES, MAX_RECENT, encode};
 use crate::view::StoredValue;
 
 /// The maximum number of bytes of the values in one transaction. etcd accepts 1.5 MiB by default.
-const MAX_BATCH_BYTES: usize = 512 * 1024;
+pub(super) const MAX_BATCH_BYTES: usize = 512 * 1024;
 
 /// The role keys of this node.
 pub(super) struct PublishedRoles {
@@ -37,7 +37,7 @@ struct PublishedRole {
     bucket: Bucket,
     /// The hash of the value in etcd; `None` if there is none, or it is not known.
     hash: Option<u64>,
-    /// The revision of the last known change of the key; 0 if none is known.
+    /// The revision of the last known change of the key; 0 if the key does not exist as far as is known.
     revision: i64,
     /// The lease of the key in etcd.
     lease: LeaseId,
@@ -258,6 +258,8 @@ impl PublishedRoles {
         for WrittenRole { instance, .. } in batch.written {
             if let Some(role) = self.wanted.get_mut(&instance) {
                 role.hash = None;
+                // The key may exist: it is deleted if the instance leaves its bucket.
+                role.revision = role.revision.max(1);
                 self.dirty.insert(instance);
             }
         }

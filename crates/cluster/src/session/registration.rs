@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use vipwatch_api::Timestamp;
 
 use super::SessionSettings;
+use super::worker::is_rejection;
 use crate::etcd::{EtcdConnection, EtcdError, LeaseId, LeaseStream, TxnResult};
 use crate::key::{ClusterKey, KeySpace};
 use crate::record::{
@@ -37,6 +38,8 @@ pub(super) enum RegistrationLoss {
     MembershipGone,
     /// Another process has the name.
     NameTaken {
+        /// The text that differs in each process; `None` if the record is of a later release.
+        process: Option<String>,
         /// Its epoch.
         epoch: String,
         /// Its version of vipwatch.
@@ -64,6 +67,11 @@ pub(super) struct NodeIdentityKeys {
     pub(super) node_key: String,
     member_key: String,
     started: Timestamp,
+    /// A process that has taken the name. With the epoch of this node it could be the process before a restart, and it is
+    /// not: this process must not take the name back while the other one runs.
+    rival: Option<String>,
+    /// A lease for the membership that an attempt to register has not used.
+    spare_membership: Option<LeaseId>,
 }
 
 /// The values of a heartbeat.
@@ -81,7 +89,8 @@ impl NodeIdentityKeys {
         let node_key = keys.text(&ClusterKey::Node(settings.node.clone()));
         let member_key = keys.text(&ClusterKey::Member(settings.node.clone()));
         let (settings, started) = (settings.clone(), Timestamp::now());
-        Self { keys, settings, process, node_key, member_key, started }
+        let (rival, spare_membership) = (None, None);
+        Self { keys, settings, process, node_key, member_key, started, rival, spare_membership }
     }
 
     fn node_record(&self, values: HeartbeatValues) -> NodeRecord {
@@ -125,7 +134,7 @@ impl NodeIdentityKeys {
 
     /// Takes the name, if no other process has it, and continues the membership of the process before.
     pub(super) async fn register(
-        &self,
+        &mut self,
         connection: &EtcdConnection,
         values: HeartbeatValues,
     ) -> Result<RegistrationAttempt, EtcdError> {
@@ -142,11 +151,20 @@ impl NodeIdentityKeys {
         ];
         let operations =
             vec![self.put_node(values, live), self.put_member(MemberState::Running, membership)];
-        let result = connection.commit(compares, operations, &self.node_key).await?;
+        let result = match connection.commit(compares, operations, &self.node_key).await {
+            Err(error) if is_rejection(&error) => {
+                // Attempts follow each other, so that unused leases would become many.
+                connection.revoke(live).await?;
+                return Err(error);
+            }
+            result => result?,
+        };
         if !result.is_done {
             connection.revoke(live).await?;
             return Ok(RegistrationAttempt::Lost(self.loss(&result)));
         }
+        self.rival = None;
+        self.spare_membership = None;
         if let Some(before) = holder.filter(|holder| holder.lease != 0 && self.is_own_epoch(holder))
         {
             // The process before is gone. Its lease may still have the key of the reporter.
@@ -159,7 +177,7 @@ impl NodeIdentityKeys {
 
     /// The lease of the membership, and the keys that it has.
     async fn membership(
-        &self,
+        &mut self,
         connection: &EtcdConnection,
         member: Option<&StoredValue>,
     ) -> Result<(LeaseId, RegisteredKeys), EtcdError> {
@@ -172,20 +190,29 @@ impl NodeIdentityKeys {
                 return Ok((lease, state.keys));
             }
         }
-        Ok((connection.grant(self.settings.membership).await?, RegisteredKeys::new()))
+        if let Some(spare) = self.spare_membership
+            && connection.lease_state(spare).await?.is_some()
+        {
+            return Ok((spare, RegisteredKeys::new()));
+        }
+        let granted = connection.grant(self.settings.membership).await?;
+        self.spare_membership = Some(granted);
+        Ok((granted, RegisteredKeys::new()))
     }
 
     /// The process that has the name; `None` if this process may take it.
     fn other_holder(&self, holder: &StoredValue) -> Option<RegistrationLoss> {
         let key = ClusterKey::Node(self.settings.node.clone());
         match ClusterRecord::decode(&key, &holder.value) {
-            Ok(ClusterRecord::Node(record)) if record.epoch != self.settings.epoch => {
-                let NodeRecord { epoch, version, .. } = *record;
-                Some(RegistrationLoss::NameTaken { epoch, version })
+            Ok(ClusterRecord::Node(record))
+                if record.epoch != self.settings.epoch
+                    || self.rival.as_ref() == Some(&record.process) =>
+            {
+                Some(taken_by(*record))
             }
             Err(ClusterRecordError::Newer(_)) => {
-                let unknown = || "unknown".to_owned();
-                Some(RegistrationLoss::NameTaken { epoch: unknown(), version: unknown() })
+                let (process, unknown) = (None, || "unknown".to_owned());
+                Some(RegistrationLoss::NameTaken { process, epoch: unknown(), version: unknown() })
             }
             // This node before a restart, or a value that no vipwatch has written.
             _ => None,
@@ -199,11 +226,15 @@ impl NodeIdentityKeys {
             result.found.as_ref().and_then(|found| ClusterRecord::decode(&key, &found.value).ok());
         match record {
             Some(ClusterRecord::Node(record)) if record.process != self.process => {
-                let NodeRecord { epoch, version, .. } = *record;
-                RegistrationLoss::NameTaken { epoch, version }
+                taken_by(*record)
             }
             _ => RegistrationLoss::LeaseEnded,
         }
+    }
+
+    /// Another process has the name: this one waits until that key is gone.
+    pub(super) fn yield_to(&mut self, process: Option<String>) {
+        self.rival = process;
     }
 
     /// The comparison that is true while this process has its name.
@@ -299,6 +330,11 @@ impl Registration {
         *stream = Some(opened);
         Ok(revision)
     }
+}
+
+fn taken_by(record: NodeRecord) -> RegistrationLoss {
+    let NodeRecord { process, epoch, version, .. } = record;
+    RegistrationLoss::NameTaken { process: Some(process), epoch, version }
 }
 
 /// The comparison that is true while a key is as it was read.

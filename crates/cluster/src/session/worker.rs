@@ -31,7 +31,7 @@ const STABLE_TIME: Duration = Duration::from_secs(10);
 /// Changes of the view within this time are one event.
 const EVENT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The wait before the next write after etcd has rejected one.
+/// The wait before the next write after etcd has rejected one, unless heartbeats are more frequent.
 const REJECTED_WAIT: Duration = Duration::from_secs(5);
 
 /// The state of the session. It survives a lost connection.
@@ -167,7 +167,7 @@ impl Worker {
     }
 
     /// Writes changed records, in an order that readers rely on: first the name, then the roles, then the heartbeat that
-    /// confirms them, then the findings.
+    /// confirms them, then the findings. A rejected write does not end the connection.
     async fn write(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
         if self.write_after.is_some_and(|after| Instant::now() < after) {
             return Ok(());
@@ -177,7 +177,8 @@ impl Worker {
             Err(error) if is_rejection(&error) => {
                 // The connection works, and the view follows etcd.
                 self.note_error(&error);
-                self.write_after = Some(Instant::now() + REJECTED_WAIT);
+                let wait = REJECTED_WAIT.min(self.settings.heartbeat);
+                self.write_after = Some(Instant::now() + wait);
                 Ok(())
             }
             Ok(()) => {
@@ -194,6 +195,8 @@ impl Worker {
         if self.registration.is_none() {
             self.register(link).await?;
         }
+        // First, so that the lease does not end while etcd rejects the roles.
+        self.renew_lease(link).await?;
         self.publish(link).await?;
         self.beat(link).await?;
         self.report(link).await
@@ -355,6 +358,11 @@ impl Worker {
 }
 
 /// Whether etcd works, and does not accept this write.
-fn is_rejection(error: &EtcdError) -> bool {
-    matches!(error.kind(), EtcdErrorKind::NoSpace | EtcdErrorKind::Access | EtcdErrorKind::Rejected)
+pub(super) fn is_rejection(error: &EtcdError) -> bool {
+    match error.kind() {
+        EtcdErrorKind::NoSpace | EtcdErrorKind::Rejected => true,
+        // A token that etcd no longer accepts needs a new login, and so a new connection.
+        EtcdErrorKind::Access => !matches!(error, EtcdError::Login { .. }),
+        _ => false,
+    }
 }

@@ -47,7 +47,8 @@ impl Worker {
                 tracing::warn!(node = %self.settings.node, "the lease of this node in etcd has ended");
             }
             RegistrationLoss::LeaseEnded | RegistrationLoss::MembershipGone => {}
-            RegistrationLoss::NameTaken { epoch, version } => {
+            RegistrationLoss::NameTaken { process, epoch, version } => {
+                self.identity.yield_to(process);
                 let is_new = !std::mem::replace(&mut status.is_name_taken, true);
                 drop(status);
                 self.pause_writes();
@@ -104,15 +105,11 @@ impl Worker {
         add(&self.shared.counters.written_bytes, bytes);
     }
 
-    /// Renews the lease, asks the main loop, and writes a heartbeat, each when it is due.
+    /// Writes a heartbeat, if the main loop has answered or its time is over.
     pub(super) async fn beat(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
-        let now = Instant::now();
-        if self.heartbeat.is_due(now) && !self.renew(link).await? {
-            return Ok(());
-        }
         self.confirm_conflicts();
         let Some(mut registration) = self.registration else { return Ok(()) };
-        if !self.heartbeat.is_ready(now) {
+        if !self.heartbeat.is_ready(Instant::now()) {
             return Ok(());
         }
         let values = self.heartbeat_values();
@@ -130,15 +127,21 @@ impl Worker {
         Ok(())
     }
 
-    /// Renews the lease, and asks the main loop for a confirmation. Returns false if the lease has ended.
-    async fn renew(&mut self, link: &mut SessionLink<'_>) -> Result<bool, EtcdError> {
-        let Some(registration) = &mut self.registration else { return Ok(false) };
+    /// Renews the lease if a heartbeat is due, and asks the main loop for its confirmation.
+    pub(super) async fn renew_lease(
+        &mut self,
+        link: &mut SessionLink<'_>,
+    ) -> Result<(), EtcdError> {
+        let Some(registration) = &mut self.registration else { return Ok(()) };
+        if !self.heartbeat.is_due(Instant::now()) {
+            return Ok(());
+        }
         match registration.renew(link.connection, &mut link.lease).await {
             Ok(revision) => self.revision = self.revision.max(revision),
             Err(EtcdError::LeaseEnded { .. }) => {
                 link.lease = None;
                 self.lose_registration(RegistrationLoss::LeaseEnded);
-                return Ok(false);
+                return Ok(());
             }
             Err(error) => return Err(error),
         }
@@ -146,7 +149,7 @@ impl Worker {
         let unconfirmed = self.conflicts.unconfirmed(self.heartbeat.seen());
         let request = self.heartbeat.ask(self.revision, unconfirmed);
         self.observer.event(ClusterEvent::ConfirmationWanted(request));
-        Ok(true)
+        Ok(())
     }
 
     /// Asks the main loop at once if another live node claims an address that this node claims too.
@@ -154,8 +157,9 @@ impl Worker {
         if self.registration.is_none() {
             return;
         }
-        let unconfirmed = self.conflicts.unconfirmed(self.heartbeat.asked_seen());
-        if !unconfirmed.is_empty() {
+        if self.conflicts.has_unconfirmed(self.heartbeat.asked_seen()) {
+            // The new request replaces one that is not answered yet: it has the instances of both.
+            let unconfirmed = self.conflicts.unconfirmed(self.heartbeat.seen());
             let request = self.heartbeat.ask(self.revision, unconfirmed);
             self.observer.event(ClusterEvent::ConfirmationWanted(request));
         }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The session of a node while etcd fails: members, the majority, compaction, space, and slow answers.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use vipwatch_api::{ClusterConnectionState, ClusterNodeState, InstanceRole};
 use vipwatch_cluster::etcd::{EtcdErrorKind, EtcdLogin, EtcdPassword};
 use vipwatch_cluster::reader::{EtcdReader, ReadProgress};
+use vipwatch_cluster::session::ClusterEvent;
 use vipwatch_testkit::keepalived::BridgeSwitch;
 use vipwatch_testkit::{
     Etcd, EtcdPlace, EtcdProcessOptions, Lab, TestNetns, wait_for, wait_showing,
@@ -218,7 +220,13 @@ fn a_full_etcd_is_reported_and_the_view_still_follows() {
         let error = a.handle.basis().error?;
         error.contains("database of etcd is full").then_some(())
     });
-    // The leases are renewed: no node is lost.
+    // The leases are renewed, also that of the node with a role that etcd does not accept: no node is lost.
+    let renewals = || {
+        let events = a.side.events();
+        events.iter().filter(|event| matches!(event, ClusterEvent::ConfirmationWanted(_))).count()
+    };
+    let before = renewals();
+    wait_for("three renewals", || (renewals() > before + 2).then_some(()));
     assert!(is_live(&a.handle.view(), "b"));
     etcd.compact();
     etcd.ctl(&["defrag"]);
@@ -247,6 +255,56 @@ fn a_wrong_password_is_an_error_and_a_right_one_works() {
     let right = TestNode::start(with("right"), &[("r1", Primary)]);
     right.wait_role("r1", "a", Primary);
     right.stop();
+}
+
+#[test]
+fn a_password_that_is_changed_while_a_node_runs_is_read_again() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    etcd.enable_login("vipwatch", "first", "/vipwatch/");
+    let stored = Arc::new(Mutex::new("first".to_owned()));
+    let mut settings = lasting_session(&settings(&etcd), "a");
+    let file = stored.clone();
+    let password = EtcdPassword::read_by(move || Ok(file.lock().unwrap().clone()));
+    settings.etcd.login = Some(EtcdLogin { user: "vipwatch".to_owned(), password });
+    let a = TestNode::start(settings, &[("r1", Primary)]);
+    a.wait_role("r1", "a", Primary);
+    etcd.set_password("vipwatch", "second");
+    a.set("r1", Backup);
+    wait_for("the error", || (errors(&a, EtcdErrorKind::Access) > 0).then_some(()));
+    "second".clone_into(&mut stored.lock().unwrap());
+    a.wait_role("r1", "a", Backup);
+    wait_connection(&a, ClusterConnectionState::Connected);
+}
+
+#[test]
+fn a_password_that_cannot_be_read_is_an_error_with_its_cause() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let mut settings = session(&settings(&etcd), "a");
+    let password = EtcdPassword::read_by(|| Err("no such file".into()));
+    settings.etcd.login = Some(EtcdLogin { user: "vipwatch".to_owned(), password });
+    let a = TestNode::start(settings, &[("r1", Primary)]);
+    wait_for("the error", || (errors(&a, EtcdErrorKind::Settings) > 0).then_some(()));
+    let error = a.handle.basis().error.unwrap();
+    assert_eq!(error, "cannot read the password: no such file");
+}
+
+#[test]
+fn a_user_without_permission_to_write_leaves_no_leases_behind() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    etcd.enable_login("vipwatch", "right", "/vipwatch/");
+    etcd.ctl(&["role", "grant-permission", "--prefix=true", "vipwatch", "read", "/vipwatch/"]);
+    let mut settings = session(&settings(&etcd), "a");
+    let password = EtcdPassword::new("right".to_owned());
+    settings.etcd.login = Some(EtcdLogin { user: "vipwatch".to_owned(), password });
+    let a = TestNode::start(settings, &[("r1", Primary)]);
+    wait_for("four attempts", || (errors(&a, EtcdErrorKind::Access) > 3).then_some(()));
+    // One of the membership, for the next attempt, and one of an attempt that goes on.
+    let leases = etcd.lease_count();
+    assert!(leases <= 2, "{leases} leases");
+    assert_eq!(a.handle.basis().connection, ClusterConnectionState::Connected);
 }
 
 #[test]

@@ -46,7 +46,9 @@ impl Worker {
             Followed::MustRead => {
                 add(&self.shared.counters.resyncs, 1);
                 tracing::info!("etcd has compacted the position: all ranges are read again");
-                self.sync(connection).await
+                self.sync(connection).await?;
+                self.compare_findings();
+                Ok(())
             }
             Followed::Changes(changes) => {
                 add(&self.shared.counters.watch_events, changes.len());
@@ -108,6 +110,16 @@ impl Worker {
                 // An operator has deleted the membership.
                 applied.is_membership_gone = value.is_none();
             }
+            Some(ClusterKey::Finding(id)) => {
+                if let Some(work) = &mut self.reporter {
+                    work.observe(id, revision);
+                }
+            }
+            Some(ClusterKey::Closed(id)) if value.is_none() => {
+                if let Some(work) = &mut self.reporter {
+                    work.forget_ended(id);
+                }
+            }
             _ => {}
         }
         let name = match key {
@@ -135,6 +147,14 @@ impl Worker {
             }
             None if change.is_deletion => self.resume_writes(),
             _ => {}
+        }
+    }
+
+    /// On the reporter, after all findings were read again.
+    fn compare_findings(&mut self) {
+        let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(work) = &mut self.reporter {
+            work.compare(&view);
         }
     }
 

@@ -15,12 +15,13 @@ use crate::etcd::EtcdError;
 use crate::findings::EvaluationTime;
 use crate::follow::write;
 use crate::key::ClusterKey;
-use crate::record::{FORMAT, ReporterRecord, encode};
+use crate::record::{ClusterRecord, ClusterRecordError, FORMAT, ReporterRecord, encode};
 use crate::view::{StoredValue, ViewChange};
 
 /// The key `reporter` in the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReporterKey {
+    /// There is none, or none of a process.
     Absent,
     /// This process has it, since this revision.
     Own(i64),
@@ -43,7 +44,8 @@ impl Worker {
                 None => return Ok(()),
             },
             (ReporterKey::Own(revision), None) => self.elected(link, revision).await?,
-            (ReporterKey::Other, None) => return Ok(()),
+            // Also ends an election that a lost connection has interrupted.
+            (ReporterKey::Other, None) => return self.resign(link).await,
         }
         self.evaluate();
         self.write_findings(link).await
@@ -64,6 +66,9 @@ impl Worker {
         let compares = vec![absent, self.identity.fence(registration)];
         let result = link.connection.commit(compares, put, &key).await?;
         if !result.is_done {
+            if let Some(found) = result.found.filter(is_of_no_process) {
+                self.delete_reporter(link, registration, &found).await?;
+            }
             return Ok(None);
         }
         self.count_write(1, value.len());
@@ -74,11 +79,32 @@ impl Worker {
         Ok(Some(result.revision))
     }
 
+    /// Deletes the key `reporter`, if it is still the one that was found. The watch delivers the deletion.
+    async fn delete_reporter(
+        &self,
+        link: &SessionLink<'_>,
+        registration: &Registration,
+        found: &StoredValue,
+    ) -> Result<(), EtcdError> {
+        tracing::warn!(
+            key = found.key,
+            "deleting a key of the reporter that no process has written"
+        );
+        let revision = found.mod_revision;
+        let same = Compare::mod_revision(found.key.as_str(), CompareOp::Equal, revision);
+        let compares = vec![same, self.identity.fence(registration)];
+        let delete = vec![TxnOp::delete(found.key.as_str(), None)];
+        link.connection.commit(compares, delete, &found.key).await?;
+        Ok(())
+    }
+
     fn reporter_key(&self) -> ReporterKey {
         let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let live = self.registration.map(|registration| registration.live.0);
         match view.reporter_key() {
             None => ReporterKey::Absent,
+            // A key that no lease ends would prevent elections for ever.
+            Some(key) if key.lease == 0 => ReporterKey::Absent,
             Some(key) if key.record.process == self.identity.process && Some(key.lease) == live => {
                 ReporterKey::Own(key.create_revision)
             }
@@ -162,7 +188,7 @@ impl Worker {
             self.revision = self.revision.max(result.revision);
             self.count_write(batch.operations.len(), batch.bytes);
             let events = match &mut self.reporter {
-                Some(work) => work.committed(batch),
+                Some(work) => work.committed(batch, result.revision),
                 None => Vec::new(),
             };
             for event in events {
@@ -181,5 +207,14 @@ impl Worker {
     /// The time since the start of the session.
     fn moment(&self) -> Moment {
         Moment::new(self.origin.elapsed())
+    }
+}
+
+/// Whether no vipwatch has written this key `reporter`: it has no lease, or is no record. A record of a later release is
+/// one.
+fn is_of_no_process(found: &StoredValue) -> bool {
+    match ClusterRecord::decode(&ClusterKey::Reporter, &found.value) {
+        Ok(_) | Err(ClusterRecordError::Newer(_)) => found.lease == 0,
+        Err(_) => true,
     }
 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 
+use super::publish::MAX_BATCH_BYTES;
 use super::{ClusterEvent, DeliveredFinding};
 use crate::etcd::{LeaseId, MAX_OPERATIONS};
 use crate::findings::{ClusterFindingChange, EvaluationTime, Evaluator, EvaluatorSettings};
@@ -31,6 +32,8 @@ pub(super) struct ReporterWork {
 #[derive(Debug)]
 struct ReportedFinding {
     record: FindingRecord,
+    /// The revision of the last write of a reporter; 0 before the first one.
+    revision: i64,
     /// Whether the node gets an event after the next write.
     is_news: bool,
 }
@@ -55,8 +58,9 @@ impl ReporterWork {
         let open: Vec<FindingRecord> = view.findings().cloned().collect();
         let ended = view.closed_findings().filter(|record| !is_told(record)).cloned();
         let reported = open.iter().cloned().chain(ended).filter_map(|record| {
-            let id = record.id.parse().ok()?;
-            Some((id, ReportedFinding { record, is_news: false }))
+            let id: FindingId = record.id.parse().ok()?;
+            let revision = view.finding(&id).map_or(0, |stored| stored.mod_revision);
+            Some((id, ReportedFinding { record, revision, is_news: false }))
         });
         Self {
             keys: view.keys().clone(),
@@ -108,9 +112,37 @@ impl ReporterWork {
             merge(&mut record.told_open, &before.record.told_open);
             merge(&mut record.told_closed, &before.record.told_closed);
         }
+        let revision = before.as_ref().map_or(0, |before| before.revision);
         let is_news = is_news || before.is_some_and(|before| before.is_news);
         self.changed.insert(id.clone());
-        self.findings.insert(id, ReportedFinding { record, is_news });
+        self.findings.insert(id, ReportedFinding { record, revision, is_news });
+    }
+
+    /// The key of an open finding has changed at this revision. If another client has changed or deleted it, it is written
+    /// again.
+    pub(super) fn observe(&mut self, id: &FindingId, revision: i64) {
+        let known = self.findings.get(id).filter(|finding| finding.record.closed.is_none());
+        if known.is_some_and(|finding| revision > finding.revision) {
+            self.changed.insert(id.clone());
+        }
+    }
+
+    /// All findings were read again: those that are missing or different are written again.
+    pub(super) fn compare(&mut self, view: &ClusterView) {
+        let open = self.findings.iter().filter(|(_, finding)| finding.record.closed.is_none());
+        let differs = |id: &FindingId, finding: &ReportedFinding| {
+            view.finding(id).is_none_or(|stored| stored.mod_revision > finding.revision)
+        };
+        let different = open.filter(|(id, finding)| differs(id, finding)).map(|(id, _)| id.clone());
+        self.changed.extend(different);
+    }
+
+    /// The retention of a finding that has ended is over: targets that have not received its end do not get it any more.
+    pub(super) fn forget_ended(&mut self, id: &FindingId) {
+        if self.findings.get(id).is_some_and(|finding| finding.record.closed.is_some()) {
+            self.findings.remove(id);
+            self.changed.remove(id);
+        }
     }
 
     /// A target has received a finding.
@@ -118,7 +150,7 @@ impl ReporterWork {
         let DeliveredFinding { id, target, is_closed } = delivered;
         let ended = |id: &FindingId| {
             let record = view.closed_findings().find(|record| record.id == id.as_str()).cloned();
-            record.map(|record| ReportedFinding { record, is_news: false })
+            record.map(|record| ReportedFinding { record, revision: 0, is_news: false })
         };
         let known = self.findings.remove(&id).or_else(|| ended(&id));
         let Some(mut finding) = known else { return };
@@ -155,7 +187,7 @@ impl ReporterWork {
         };
         for id in &self.changed {
             // A finding needs up to two operations.
-            if batch.operations.len() + 2 > MAX_OPERATIONS {
+            if batch.operations.len() + 2 > MAX_OPERATIONS || batch.bytes >= MAX_BATCH_BYTES {
                 break;
             }
             let Some(finding) = self.findings.get(id) else { continue };
@@ -175,12 +207,13 @@ impl ReporterWork {
         (!batch.operations.is_empty()).then_some(batch)
     }
 
-    /// The transaction was carried out: the node delivers the news in it.
-    pub(super) fn committed(&mut self, batch: FindingBatch) -> Vec<ClusterEvent> {
+    /// The transaction was carried out at this revision: the node delivers the news in it.
+    pub(super) fn committed(&mut self, batch: FindingBatch, revision: i64) -> Vec<ClusterEvent> {
         let mut events = Vec::new();
         for id in batch.written {
             self.changed.remove(&id);
             let Some(finding) = self.findings.get_mut(&id) else { continue };
+            finding.revision = revision;
             if std::mem::take(&mut finding.is_news) {
                 events.push(event(finding.record.clone()));
             }

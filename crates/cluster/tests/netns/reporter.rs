@@ -13,6 +13,11 @@ use InstanceRole::{Backup, Primary};
 
 const TWO: &str = "cluster-two-primaries";
 
+const REPORTER: &str = "/vipwatch/v1/test/reporter";
+
+/// The record of another process.
+const OTHER: &str = r#"{"schema":1,"node":"x","process":"x","at":"2026-01-01T00:00:00Z"}"#;
+
 /// The findings with this name in the events of the node, open and closed.
 fn told(node: &TestNode, name: &str) -> (Vec<FindingRecord>, Vec<FindingRecord>) {
     let (mut open, mut closed) = (Vec::new(), Vec::new());
@@ -142,9 +147,9 @@ fn a_node_that_is_no_longer_the_reporter_has_its_own_groups_again() {
         first.wait_role(name, name, Primary);
     }
     // Another process takes the key of the reporter, as after a lost lease.
-    let key = "/vipwatch/v1/test/reporter";
-    let other = r#"{"schema":1,"node":"x","process":"x","at":"2026-01-01T00:00:00Z"}"#;
-    etcd.ctl(&["put", key, other]);
+    let granted = etcd.ctl(&["lease", "grant", "600"]);
+    let lease = granted.split_whitespace().nth(1).unwrap();
+    etcd.ctl(&["put", REPORTER, OTHER, "--lease", lease]);
     wait_for("the loss", || (!first.handle.is_reporter()).then_some(()));
     let own = first.name.as_str();
     first.wait("its own groups", |view| {
@@ -152,6 +157,61 @@ fn a_node_that_is_no_longer_the_reporter_has_its_own_groups_again() {
             && role_of(view, "r1", own).is_some()
     });
     assert_eq!(first.handle.basis().scope, ClusterScope::Own);
-    etcd.ctl(&["del", key]);
+    etcd.ctl(&["lease", "revoke", lease]);
     reporter(&nodes);
+}
+
+#[test]
+fn a_reporter_key_that_no_process_has_written_does_not_prevent_the_election() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    etcd.ctl(&["put", REPORTER, "garbage"]);
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    reporter(&[&a]);
+    // As after a copy of the keys to another etcd, which has no leases.
+    etcd.ctl(&["put", REPORTER, OTHER]);
+    wait_for("the second election", || (a.handle.counters().elections == 2).then_some(()));
+    reporter(&[&a]);
+}
+
+#[test]
+fn a_reporter_key_of_a_later_release_is_respected() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let granted = etcd.ctl(&["lease", "grant", "600"]);
+    let lease = granted.split_whitespace().nth(1).unwrap();
+    etcd.ctl(&["put", REPORTER, r#"{"schema":99}"#, "--lease", lease]);
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let beats = || a.handle.counters().heartbeats;
+    wait_for("three heartbeats", || (beats() > 2).then_some(()));
+    assert!(!a.handle.is_reporter());
+    etcd.ctl(&["lease", "revoke", lease]);
+    reporter(&[&a]);
+}
+
+#[test]
+fn an_open_finding_that_another_client_deletes_or_overwrites_is_written_again() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Primary)]);
+    let nodes = [&a, &b];
+    let elected = nodes[reporter(&nodes)];
+    let open = wait_showing("the finding", || show(&nodes), || told(elected, TWO).0.pop());
+    let told_by = |target: &str| {
+        let (id, target) = (open.id.parse().unwrap(), target.to_owned());
+        elected.handle.told(DeliveredFinding { id, target, is_closed: false });
+    };
+    told_by("pager");
+    let key = format!("/vipwatch/v1/test/finding/{}", open.id);
+    let is_written = || {
+        let entries = etcd.entries(&key);
+        entries.first().is_some_and(|(_, value)| value.contains("pager")).then_some(())
+    };
+    wait_for("the delivery in etcd", is_written);
+    etcd.ctl(&["del", &key]);
+    wait_for("the finding after its deletion", is_written);
+    etcd.ctl(&["put", &key, "garbage"]);
+    wait_for("the finding after it was overwritten", is_written);
+    assert_eq!(told(elected, TWO).0.len(), 1, "it is not delivered again");
 }

@@ -25,6 +25,33 @@ pub(super) struct FindingCondition {
     pub(super) evidence: Vec<String>,
 }
 
+/// The greatest sizes of the parts of a finding: together with the other fields, a record has at most
+/// [`MAX_VALUE_BYTES`](crate::record::MAX_VALUE_BYTES), or readers would not use it.
+const MAX_NODES: usize = 64;
+const MAX_TEXT_BYTES: usize = 4 * 1024;
+const MAX_EVIDENCE_BYTES: usize = 4 * 1024;
+
+impl FindingCondition {
+    /// The same with parts that fit into a record.
+    pub(super) fn shortened(mut self) -> Self {
+        self.nodes.truncate(MAX_NODES);
+        if self.text.len() > MAX_TEXT_BYTES {
+            self.text.truncate(self.text.floor_char_boundary(MAX_TEXT_BYTES));
+            self.text.push_str(" …");
+        }
+        let mut room = MAX_EVIDENCE_BYTES;
+        // A character can need six bytes in JSON.
+        let size =
+            |fact: &String| serde_json::to_string(fact).map_or(usize::MAX, |json| json.len());
+        self.evidence.retain(|fact| {
+            let rest = room.checked_sub(size(fact));
+            room = rest.unwrap_or(room);
+            rest.is_some()
+        });
+        self
+    }
+}
+
 /// The facts outside of a group that its conditions depend on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConditionContext<'a> {
@@ -53,10 +80,14 @@ const MAX_REASONS: usize = 8;
 /// The time between two adverts where the configuration does not set it.
 const DEFAULT_ADVERT: Duration = Duration::from_secs(1);
 
+/// The longest time between two adverts that VRRP allows (version 2, in seconds in one byte). A longer one is not valid, and
+/// must not delay a finding.
+const MAX_ADVERT: Duration = Duration::from_secs(255);
+
 /// The longest time between two adverts in the group.
 pub(super) fn advert_interval(group: &Group) -> Duration {
     let adverts = group.members.iter().filter_map(|member| member.record.advert_ms);
-    adverts.max().map_or(DEFAULT_ADVERT, Duration::from_millis)
+    adverts.max().map_or(DEFAULT_ADVERT, |advert| Duration::from_millis(advert).min(MAX_ADVERT))
 }
 
 /// All conditions that hold for a group.

@@ -148,6 +148,7 @@ impl OpenClusterFindings {
         view: &ClusterView,
         time: EvaluationTime,
     ) -> Option<ClusterFindingChange> {
+        let condition = condition.shortened();
         let Some(finding) = self.findings.get_mut(&subject) else {
             let record = self.new_record(&subject, condition, view, time);
             let finding = OpenFinding { record: record.clone(), is_continued: false };

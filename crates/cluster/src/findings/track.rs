@@ -68,7 +68,7 @@ pub(super) fn settings_of(groups: &[Group]) -> u64 {
 #[derive(Debug)]
 pub(super) struct GroupTrack {
     id: Box<str>,
-    /// A number of the set of live nodes that hold an address; `None` before the first evaluation.
+    /// A number of the set of claimants; `None` before the first evaluation.
     claimants: Option<NonZeroU64>,
     /// `None` if nothing has changed and no condition holds.
     detail: Option<Box<TrackDetail>>,
@@ -87,9 +87,12 @@ impl GroupTrack {
         Self { id: id.into(), claimants: None, detail: None }
     }
 
-    /// Compares the claimants with those of the last evaluation.
+    /// Compares the claimants with those of the last evaluation. They are the nodes that have published a claim, also those
+    /// that are not live: a lost node and its return are no change of a role.
     pub(super) fn count_claimants(&mut self, group: &Group, now: Moment) {
-        let before = self.claimants.replace(number_of(&group.primaries()));
+        let claims = group.members.iter().filter(|member| member.has_claim());
+        let claimants = claims.map(|member| &member.node).collect();
+        let before = self.claimants.replace(number_of(&claimants));
         if before.is_none() || before == self.claimants {
             return;
         }

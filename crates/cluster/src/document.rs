@@ -17,7 +17,7 @@ use vipwatch_api::{
 
 pub use self::history::{ClusterHistorySelection, history};
 use crate::group::{Group, GroupMember};
-use crate::record::{Confidence, FindingRecord};
+use crate::record::FindingRecord;
 use crate::view::{ClusterView, NodeView};
 
 /// The answer to `GET /v1/cluster`.
@@ -112,15 +112,11 @@ pub fn findings(view: &ClusterView, basis: ClusterBasis) -> ClusterFindingList {
 
 /// A finding as part of a document.
 pub fn finding_item(record: &FindingRecord, scope: FindingScope) -> ClusterFindingItem {
-    let confidence = match record.confidence {
-        Confidence::Certain => "certain",
-        Confidence::Probable => "probable",
-    };
     ClusterFindingItem {
         id: record.id.clone(),
         name: record.name.clone(),
         severity: record.severity,
-        confidence: confidence.to_owned(),
+        confidence: record.confidence.word().to_owned(),
         scope,
         group: record.group.clone(),
         nodes: record.nodes.clone(),

@@ -110,13 +110,20 @@ impl Group {
         self.claims().filter(is_confirmed).collect()
     }
 
+    /// Whether instances of two nodes are known. Else the primary may be on a node without vipwatch.
+    fn has_two_nodes(&self) -> bool {
+        self.members.iter().any(|member| member.node != self.members[0].node)
+    }
+
     /// Whether the group has exactly one primary.
     pub fn state(&self) -> GroupState {
         if !self.ambiguities.is_empty() {
             return GroupState::Ambiguous;
         }
         match self.claims().count() {
-            0 if self.members.iter().all(is_certainly_not_primary) => GroupState::NoPrimary,
+            0 if self.has_two_nodes() && self.members.iter().all(is_certainly_not_primary) => {
+                GroupState::NoPrimary
+            }
             0 => GroupState::Unknown,
             1 => GroupState::OnePrimary,
             _ if self.confirmed_claims().is_empty() => GroupState::Unknown,

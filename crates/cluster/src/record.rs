@@ -324,6 +324,16 @@ pub enum Confidence {
     Probable,
 }
 
+impl Confidence {
+    /// The word in documents.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Certain => "certain",
+            Self::Probable => "probable",
+        }
+    }
+}
+
 /// A finding about several nodes, as the reporter writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingRecord {

@@ -8,7 +8,7 @@ use vipwatch_api::{
 
 use super::*;
 use crate::key::ClusterKey;
-use crate::record::{FORMAT, RecentTransition, ReporterRecord, RoleRecord, encode};
+use crate::record::{Confidence, FORMAT, RecentTransition, ReporterRecord, RoleRecord, encode};
 use crate::sample::{TestCluster, role_record, router, time, vrid_51};
 
 fn basis() -> ClusterBasis {
@@ -47,7 +47,7 @@ fn finding(id: &str, severity: FindingSeverity, closed: Option<i64>) -> FindingR
     }
 }
 
-/// A group on the nodes a (primary) and b (lost), and a router without a primary on a.
+/// A group on the nodes a (primary) and b (lost), and a router that is known on a only, as a backup.
 fn cluster() -> TestCluster {
     let mut cluster = TestCluster::new();
     cluster.start("a");
@@ -82,7 +82,7 @@ fn the_status_counts_nodes_groups_and_findings_and_names_the_lost_node() {
     assert_eq!(status.reporter.as_deref(), Some("a"));
     assert_eq!((status.nodes.live, status.nodes.lost, status.nodes.stopped), (1, 1, 0));
     let groups = status.groups;
-    assert_eq!((groups.total, groups.one_primary, groups.no_primary), (2, 1, 1));
+    assert_eq!((groups.total, groups.one_primary, groups.unknown), (2, 1, 1));
     assert_eq!(status.findings, 2);
     let expected = ["given by the caller", "node b is lost: its roles are the last known ones"];
     assert_eq!(status.basis.unknown, expected);

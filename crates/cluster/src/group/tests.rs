@@ -138,6 +138,17 @@ fn a_group_has_no_primary_only_if_all_its_nodes_are_live_and_know_their_role() {
 }
 
 #[test]
+fn a_group_with_instances_on_one_node_only_may_have_its_primary_on_a_node_without_vipwatch() {
+    let mut cluster = TestCluster::new();
+    cluster.start("a");
+    cluster.start("b");
+    cluster.role("a", Backup);
+    assert_eq!(state(&cluster), GroupState::Unknown);
+    cluster.role("b", Backup);
+    assert_eq!(state(&cluster), GroupState::NoPrimary);
+}
+
+#[test]
 fn a_role_of_another_epoch_is_the_last_known_role() {
     let mut cluster = TestCluster::new();
     cluster.start("a");

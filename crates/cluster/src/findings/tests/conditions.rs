@@ -160,6 +160,16 @@ fn without_one_of_its_nodes_a_group_has_no_primary_only_if_a_backup_receives_no_
 }
 
 #[test]
+fn a_group_on_one_node_has_no_primary_only_if_that_node_receives_no_adverts() {
+    let mut lab = Evaluation::new(&["a"]);
+    lab.cluster.start("b");
+    lab.role("a", Backup);
+    assert_eq!(lab.pass(600.0), [""; 0], "the primary may be on a node without vipwatch");
+    lab.publish(&RoleRecord { heard: HeardPrimary::None, ..role_record("a", "VI_1", Backup) });
+    assert_eq!(lab.pass(600.0), ["+no-primary"]);
+}
+
+#[test]
 fn a_primary_without_a_live_backup_is_found_after_the_slow_settle_time() {
     let mut lab = Evaluation::new(&["a", "b"]);
     lab.role("b", Fault);

@@ -19,6 +19,8 @@ struct ClusterNode {
     name: &'static str,
     netns: TestNetns,
     fixture: NodeFixture,
+    /// The configuration, without the part that differs between tests.
+    config: String,
 }
 
 impl ClusterNode {
@@ -47,8 +49,9 @@ impl ClusterNode {
         let cluster = format!(
             "[cluster]\nendpoints = {endpoints:?}\nheartbeat = \"1s\"\nlease = \"{lease}\"\nsettle = \"500ms\"\n"
         );
-        fixture.configure(&format!("[node]\nname = \"{name}\"\n{cluster}{instance}{more}"));
-        Self { name, netns, fixture }
+        let config = format!("[node]\nname = \"{name}\"\n{cluster}{instance}");
+        fixture.configure(&format!("{config}{more}"));
+        Self { name, netns, fixture, config }
     }
 
     fn start(&self) -> NodeProcess {
@@ -176,10 +179,7 @@ fn two_primaries_are_reported_once_to_a_webhook_of_the_cluster() {
     let lab = Lab::new();
     let etcd = Etcd::single(lab.path());
     let server = HttpServer::new(&[503]);
-    let webhook = format!(
-        "[[notify]]\n[[notify.webhook]]\nname = \"operations\"\nurl = \"{}\"\non = [\"finding\"]\n",
-        server.url
-    );
+    let webhook = webhook("operations", &server);
     let [a, b] = ["a", "b"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), &webhook));
     a.netns.ip(ADD);
     let (_process_a, _process_b) = (a.start(), b.start());
@@ -209,6 +209,43 @@ fn two_primaries_are_reported_once_to_a_webhook_of_the_cluster() {
     assert_eq!(bodies[0]["cluster"]["nodes"], serde_json::json!(["a", "b"]));
 }
 
+/// A webhook for findings.
+fn webhook(name: &str, server: &HttpServer) -> String {
+    let url = &server.url;
+    format!(
+        "[[notify]]\n[[notify.webhook]]\nname = \"{name}\"\nurl = \"{url}\"\non = [\"finding\"]\n"
+    )
+}
+
+#[test]
+fn a_target_that_a_reload_adds_receives_the_open_findings_of_the_cluster() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let (first, second) = (HttpServer::new(&[]), HttpServer::new(&[]));
+    let before = webhook("first", &first);
+    let [a, b] = ["a", "b"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), &before));
+    a.netns.ip(ADD);
+    let processes = [a.start(), b.start()];
+    b.wait_for_members(&["a live primary", "b live backup"]);
+    b.netns.ip(ADD);
+    let states = |server: &HttpServer| -> Vec<String> {
+        let bodies = server.accepted_bodies().into_iter();
+        let bodies = bodies.filter(|body| body["finding"]["name"] == "cluster-two-primaries");
+        bodies.filter_map(|body| Some(body["state"].as_str()?.to_owned())).collect()
+    };
+    wait_for("the first notification", || (states(&first) == ["open"]).then_some(()));
+    let after = webhook("second", &second);
+    for (node, process) in [&a, &b].into_iter().zip(&processes) {
+        node.fixture.configure(&format!("{}{before}{after}", node.config));
+        process.reload();
+    }
+    wait_for("the notification of the new target", || (states(&second) == ["open"]).then_some(()));
+    b.netns.ip(REMOVE);
+    for server in [&first, &second] {
+        wait_for("the end", || (states(server) == ["open", "closed"]).then_some(()));
+    }
+}
+
 /// The value of a metric of a node.
 fn metric(node: &ClusterNode, sample: &str) -> Option<f64> {
     let answer = crate::curl::curl(&node.fixture, &["-H", "accept: text/plain"], "/metrics");
@@ -224,10 +261,7 @@ fn another_node_reports_after_the_loss_of_the_reporter_without_a_second_notifica
     let lab = Lab::new();
     let etcd = Etcd::single(lab.path());
     let server = HttpServer::new(&[]);
-    let webhook = format!(
-        "[[notify]]\n[[notify.webhook]]\nname = \"operations\"\nurl = \"{}\"\non = [\"finding\"]\n",
-        server.url
-    );
+    let webhook = webhook("operations", &server);
     let nodes =
         ["a", "b", "c"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), &webhook));
     let [a, b, c] = &nodes;

@@ -69,6 +69,11 @@ impl Node {
                     self.store.set_health(HealthTopic::Cluster, None);
                 }
                 ClusterEvent::ReporterChanged { is_reporter } => self.reporter_changed(is_reporter),
+                ClusterEvent::FindingOpen(_) | ClusterEvent::FindingClosed(_)
+                    if !cluster.is_reporter() =>
+                {
+                    // The next reporter delivers the finding.
+                }
                 ClusterEvent::FindingOpen(record) => self.deliver_open(&cluster, &record),
                 ClusterEvent::FindingClosed(record) => self.deliver_closed(&record),
                 ClusterEvent::ViewChanged => self.compare_cluster_findings(&cluster),
@@ -192,16 +197,17 @@ impl Node {
         let known = &self.cluster_findings;
         let changes = cluster.read(|view| {
             let news = view.findings().filter(|record| known.is_news(record));
-            let news: Vec<(FindingRecord, OwnPart)> =
-                news.map(|record| (record.clone(), cluster.own_part(view, record))).collect();
+            let news: Vec<(FindingRecord, OwnPart)> = news
+                .map(|record| (record, cluster.own_part(view, record)))
+                .filter(|(_, own)| own.is_concerned)
+                .map(|(record, own)| (record.clone(), own))
+                .collect();
             let open: BTreeSet<&str> = view.findings().map(|record| record.id.as_str()).collect();
             (news, known.gone(&open))
         });
         let Some((news, gone)) = changes else { return };
         for (record, own) in news {
-            if own.is_concerned {
-                self.publish_open(&record, own.instance);
-            }
+            self.publish_open(&record, own.instance);
         }
         for id in gone {
             self.publish_closed(&id, None);
@@ -210,12 +216,12 @@ impl Node {
 
     /// Records that a finding is open, unless that is recorded; returns the sequence number of the event.
     fn publish_open(&mut self, record: &FindingRecord, instance: Option<InstanceId>) -> i64 {
-        let item = finding_item(record, FindingScope::Cluster);
         let state = match self.cluster_findings.get(&record.id) {
-            Some(known) if known.is_same(&item) => return known.seq,
+            Some(known) if known.is_same(record) => return known.seq,
             Some(_) => FindingState::Changed,
             None => FindingState::Open,
         };
+        let item = finding_item(record, FindingScope::Cluster);
         let instance = instance.or_else(|| self.cluster_findings.get(&record.id)?.instance.clone());
         let seq = self.publish_cluster_event(&item, state, instance.as_ref());
         self.cluster_findings.insert(KnownFinding { item, instance, seq });
@@ -254,6 +260,19 @@ impl Node {
         }
         self.publish_recorded("finding", instance, super::events::to_json(&event));
         seq
+    }
+
+    /// On the reporter, after a reload: delivers the open findings to the targets that are new.
+    pub(super) fn deliver_to_new_targets(&mut self) {
+        let Some(cluster) = self.cluster.clone().filter(ClusterService::is_reporter) else {
+            return;
+        };
+        let targets = self.outlets.target_names();
+        self.cluster_findings.retain_targets(|name| targets.iter().any(|known| **known == *name));
+        let open = cluster.read(|view| view.findings().cloned().collect::<Vec<_>>());
+        for record in open.into_iter().flatten() {
+            self.deliver_open(&cluster, &record);
+        }
     }
 
     /// On the reporter: delivers an open finding to the targets that have not received it.
@@ -299,11 +318,11 @@ impl Node {
 
     /// Records in etcd that a target has received a finding of the cluster.
     pub(super) fn note_cluster_delivery(&mut self, report: &DeliveryReport) {
-        let is_delivered = report.conclusion == Some(Conclusion::Delivered);
-        let (Some(cluster), true) = (&self.cluster, is_delivered) else { return };
-        let Some(queued) = self.cluster_findings.delivered(report.seq, &report.target) else {
-            return;
-        };
+        let (Some(cluster), Some(conclusion)) = (&self.cluster, report.conclusion) else { return };
+        let is_delivered = conclusion == Conclusion::Delivered;
+        let findings = &mut self.cluster_findings;
+        let queued = findings.concluded(report.seq, &report.target, is_delivered);
+        let Some(queued) = queued.filter(|_| is_delivered) else { return };
         let Ok(id) = queued.id.parse::<FindingId>() else { return };
         let target = report.target.clone();
         cluster.told(DeliveredFinding { id, target, is_closed: queued.is_closed });

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use vipwatch_api::{ClusterFindingItem, FindingEvent, FindingScope};
-use vipwatch_cluster::document::finding_item;
 use vipwatch_cluster::record::FindingRecord;
 use vipwatch_core::InstanceId;
 
@@ -21,8 +20,8 @@ pub(super) struct KnownFinding {
 
 impl KnownFinding {
     /// Whether a newer text is the same fault. Evidence and times change often.
-    pub(super) fn is_same(&self, item: &ClusterFindingItem) -> bool {
-        self.item.severity == item.severity && self.item.confidence == item.confidence
+    pub(super) fn is_same(&self, record: &FindingRecord) -> bool {
+        self.item.severity == record.severity && self.item.confidence == record.confidence.word()
     }
 }
 
@@ -43,7 +42,7 @@ pub(super) struct ClusterFindings {
     known: BTreeMap<String, KnownFinding>,
     /// By the sequence number of the notification.
     ///
-    /// BOUND: a finding that has ended and that no target waits for is removed.
+    /// BOUND: a finding that has ended is removed when it has left the queues of all targets.
     queued: BTreeMap<i64, QueuedFinding>,
 }
 
@@ -72,8 +71,7 @@ impl ClusterFindings {
 
     /// Whether the record is not known as it is.
     pub(super) fn is_news(&self, record: &FindingRecord) -> bool {
-        let known = self.known.get(&record.id);
-        known.is_none_or(|known| !known.is_same(&finding_item(record, FindingScope::Cluster)))
+        self.known.get(&record.id).is_none_or(|known| !known.is_same(record))
     }
 
     /// The ids of the known findings that are not open any more.
@@ -110,17 +108,31 @@ impl ClusterFindings {
         })
     }
 
-    /// The notification with this number, which a target has received.
-    pub(super) fn delivered(&mut self, seq: i64, target: &str) -> Option<QueuedFinding> {
+    /// The notification with this number has left the queue of a target, which has received it or not. A target that has
+    /// received the opening of a finding stays here, so that it gets the end too.
+    pub(super) fn concluded(
+        &mut self,
+        seq: i64,
+        target: &str,
+        is_delivered: bool,
+    ) -> Option<QueuedFinding> {
         let queued = self.queued.get_mut(&seq)?;
         let (id, is_closed) = (queued.id.clone(), queued.is_closed);
-        if is_closed {
+        if is_closed || !is_delivered {
             queued.targets.remove(target);
             if queued.targets.is_empty() {
                 self.queued.remove(&seq);
             }
         }
         Some(QueuedFinding { id, is_closed, targets: BTreeSet::new() })
+    }
+
+    /// Forgets the targets that are not configured any more.
+    pub(super) fn retain_targets(&mut self, is_configured: impl Fn(&str) -> bool) {
+        self.queued.retain(|_, queued| {
+            queued.targets.retain(|target| is_configured(target));
+            !queued.targets.is_empty()
+        });
     }
 
     /// Forgets all notifications in the queues; returns the ids of their findings.

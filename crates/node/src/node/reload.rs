@@ -80,6 +80,7 @@ impl Node {
         let instances = Some(self.follower.instances().to_vec());
         self.publish_update(FollowerUpdate { instances, ..update }, clock::now());
         self.resume_findings();
+        self.deliver_to_new_targets();
         self.config.log_warnings(self.follower.instances());
         self.store.set_health(HealthTopic::Configuration, None);
         self.log_reload(&changes, &ids_before);

@@ -295,14 +295,19 @@ impl InstanceOutlets {
         }
     }
 
+    /// The names of the targets of the node.
+    pub(crate) fn target_names(&self) -> Vec<Arc<str>> {
+        self.notifier.target_names(DeliverySource::Node)
+    }
+
     /// Delivers a finding about several nodes to the targets that `is_wanted` selects by their name; returns their names.
     pub(crate) fn deliver_cluster_finding(
         &self,
         finding: &Arc<dyn Notification>,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Vec<Arc<str>> {
-        let names = self.notifier.target_names(DeliverySource::Node);
-        let names: Vec<Arc<str>> = names.into_iter().filter(|name| is_wanted(name)).collect();
+        let names = self.target_names().into_iter();
+        let names: Vec<Arc<str>> = names.filter(|name| is_wanted(name)).collect();
         for name in &names {
             self.notifier.deliver(name, finding);
         }

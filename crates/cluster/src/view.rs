@@ -194,6 +194,18 @@ impl ClusterView {
         self.closed.values().map(|stored| &stored.record)
     }
 
+    /// The oldest findings that have ended, without the newest `limit`.
+    pub(crate) fn surplus_closed_findings(&self, limit: usize) -> Vec<FindingId> {
+        let surplus = self.closed.len().saturating_sub(limit);
+        if surplus == 0 {
+            return Vec::new();
+        }
+        let by_age = self.closed.iter().map(|(id, stored)| (stored.mod_revision, id));
+        let mut by_age: Vec<(i64, &FindingId)> = by_age.collect();
+        by_age.sort_unstable();
+        by_age.into_iter().take(surplus).map(|(_, id)| id.clone()).collect()
+    }
+
     /// The nodes, in the order of their names.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
         self.nodes.iter()

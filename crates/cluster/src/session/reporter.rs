@@ -17,6 +17,10 @@ use crate::key::{ClusterKey, ClusterName, FindingId, KeySpace};
 use crate::record::{FindingRecord, encode};
 use crate::view::ClusterView;
 
+/// The maximum number of findings in etcd that have ended. Every node has them in memory.
+// BOUND: the oldest are deleted.
+const MAX_CLOSED_FINDINGS: usize = 2000;
+
 /// The work of the reporter, while this node is it.
 pub(super) struct ReporterWork {
     keys: KeySpace,
@@ -27,6 +31,8 @@ pub(super) struct ReporterWork {
     findings: BTreeMap<FindingId, ReportedFinding>,
     /// The findings that differ from etcd.
     changed: BTreeSet<FindingId>,
+    /// The oldest findings that have ended, which are too many.
+    surplus: BTreeSet<FindingId>,
 }
 
 #[derive(Debug)]
@@ -45,6 +51,7 @@ pub(super) struct FindingBatch {
     pub(super) operations: Vec<TxnOp>,
     pub(super) bytes: usize,
     written: Vec<FindingId>,
+    deleted: Vec<FindingId>,
 }
 
 impl ReporterWork {
@@ -67,6 +74,7 @@ impl ReporterWork {
             create_revision,
             findings: reported.collect(),
             changed: BTreeSet::new(),
+            surplus: BTreeSet::new(),
             evaluator: Evaluator::new(settings.clone(), node, open),
         }
     }
@@ -102,6 +110,7 @@ impl ReporterWork {
             };
             self.set(record, is_news);
         }
+        self.surplus = view.surplus_closed_findings(MAX_CLOSED_FINDINGS).into_iter().collect();
     }
 
     fn set(&mut self, mut record: FindingRecord, is_news: bool) {
@@ -184,6 +193,7 @@ impl ReporterWork {
             operations: Vec::new(),
             bytes: 0,
             written: Vec::new(),
+            deleted: Vec::new(),
         };
         for id in &self.changed {
             // A finding needs up to two operations.
@@ -204,11 +214,20 @@ impl ReporterWork {
             }
             batch.written.push(id.clone());
         }
+        let room = MAX_OPERATIONS.saturating_sub(batch.operations.len());
+        for id in self.surplus.iter().take(room) {
+            let key = self.keys.text(&ClusterKey::Closed(id.clone()));
+            batch.operations.push(TxnOp::delete(key, None));
+            batch.deleted.push(id.clone());
+        }
         (!batch.operations.is_empty()).then_some(batch)
     }
 
     /// The transaction was carried out at this revision: the node delivers the news in it.
     pub(super) fn committed(&mut self, batch: FindingBatch, revision: i64) -> Vec<ClusterEvent> {
+        for id in &batch.deleted {
+            self.surplus.remove(id);
+        }
         let mut events = Vec::new();
         for id in batch.written {
             self.changed.remove(&id);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One node reports the findings of the cluster.
 
+use etcd_client::TxnOp;
 use vipwatch_api::{ClusterScope, InstanceRole};
 use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::session::{ClusterEvent, DeliveredFinding};
 use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
 
 use crate::node::{TestNode, role_of, session};
-use crate::support::settings;
+use crate::support::{block_on, connect, settings};
 
 use InstanceRole::{Backup, Primary};
 
@@ -172,6 +173,35 @@ fn a_reporter_key_that_no_process_has_written_does_not_prevent_the_election() {
     etcd.ctl(&["put", REPORTER, OTHER]);
     wait_for("the second election", || (a.handle.counters().elections == 2).then_some(()));
     reporter(&[&a]);
+}
+
+#[test]
+fn the_oldest_of_too_many_findings_that_have_ended_are_deleted() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let prefix = "/vipwatch/v1/test/closed/";
+    let value = |id: &str| {
+        format!(
+            r#"{{"schema":1,"id":"{id}","name":"cluster-node-lost","severity":"broken","confidence":"certain",
+            "nodes":["x"],"text":"","hint":"","opened":"2026-01-01T00:00:00Z","changed":"2026-01-01T00:00:00Z",
+            "closed":"2026-01-01T00:00:00Z","reporter":"x"}}"#
+        )
+    };
+    block_on(async {
+        let connection = connect(&etcd).await;
+        for batch in 0..21 {
+            let put = |number: i32| {
+                let id = format!("{:04}-x", batch * 100 + number);
+                TxnOp::put(format!("{prefix}{id}"), value(&id), None)
+            };
+            let puts = (0..100).map(put).collect();
+            assert!(connection.commit(Vec::new(), puts, prefix).await.unwrap().is_done);
+        }
+    });
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    a.wait("the newest findings", |view| view.closed_findings().count() == 2000);
+    let oldest = a.handle.view().closed_findings().next().map(|finding| finding.id.clone());
+    assert_eq!(oldest.as_deref(), Some("0100-x"));
 }
 
 #[test]

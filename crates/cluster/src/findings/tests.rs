@@ -3,6 +3,8 @@
 
 mod conditions;
 mod continuation;
+mod flapping;
+mod limits;
 mod schedules;
 
 use vipwatch_api::InstanceRole;

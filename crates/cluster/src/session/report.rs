@@ -37,15 +37,14 @@ impl Worker {
         let elected = self.reporter.as_ref().map(ReporterWork::create_revision);
         match (self.reporter_key(), elected) {
             (ReporterKey::Own(key), Some(revision)) if key == revision => {}
-            (_, Some(_)) => return self.resign(link).await,
+            // The second case: a lost connection has interrupted the election of this node.
+            (_, Some(_)) | (ReporterKey::Other, None) => return self.resign(link).await,
             (ReporterKey::Absent, None) => match self.campaign(link, &registration).await? {
                 Some(revision) => self.elected(link, revision).await?,
                 // Another node was faster: the watch delivers its key.
                 None => return Ok(()),
             },
             (ReporterKey::Own(revision), None) => self.elected(link, revision).await?,
-            // Also ends an election that a lost connection has interrupted.
-            (ReporterKey::Other, None) => return self.resign(link).await,
         }
         self.evaluate();
         self.write_findings(link).await

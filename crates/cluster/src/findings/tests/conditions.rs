@@ -234,59 +234,6 @@ fn a_claim_of_a_lost_node_is_not_a_second_primary() {
     assert_eq!(lab.pass(600.0), ["+node-lost"]);
 }
 
-#[test]
-fn six_changes_of_the_claimants_within_ten_minutes_are_flapping_until_the_time_is_over() {
-    let mut lab = Evaluation::new(&["a", "b", "c"]);
-    let mut found = Vec::new();
-    for _ in 0..3 {
-        lab.role("a", Backup);
-        found.extend(lab.pass(1.0));
-        lab.role("a", Primary);
-        found.extend(lab.pass(1.0));
-    }
-    assert_eq!(found, ["+flapping"]);
-    assert_eq!(lab.pass(593.0), [""; 0]);
-    assert_eq!(lab.pass(2.0), ["-flapping"]);
-}
-
-#[test]
-fn a_node_that_is_lost_and_returns_is_not_flapping() {
-    let mut lab = Evaluation::new(&["a", "b", "c"]);
-    for _ in 0..8 {
-        lab.cluster.lose("a");
-        assert_eq!(lab.pass(1.0), [""; 0]);
-        lab.cluster.start("a");
-        assert_eq!(lab.pass(1.0), [""; 0]);
-    }
-}
-
-#[test]
-fn roles_that_change_while_another_claimant_is_lost_are_flapping() {
-    let mut lab = Evaluation::new(&["a", "b", "c"]);
-    lab.cluster.lose("a");
-    let mut found = lab.pass(5.0);
-    for _ in 0..3 {
-        lab.role("b", Primary);
-        found.extend(lab.pass(1.0));
-        lab.role("b", Backup);
-        found.extend(lab.pass(1.0));
-    }
-    assert_eq!(found, ["+node-lost", "+flapping"]);
-}
-
-#[test]
-fn slow_changes_are_not_flapping() {
-    let mut lab = Evaluation::new(&["a", "b", "c"]);
-    for _ in 0..10 {
-        lab.role("b", Primary);
-        lab.role("a", Backup);
-        assert_eq!(lab.pass(150.0), [""; 0]);
-        lab.role("a", Primary);
-        lab.role("b", Backup);
-        assert_eq!(lab.pass(150.0), [""; 0]);
-    }
-}
-
 /// The names that the audit gives to differences between the kernel and other sources.
 fn audited(change: impl FnOnce(&mut AuditFacts)) -> Vec<String> {
     let mut facts = AuditFacts::new(Role::Primary);
@@ -373,41 +320,6 @@ fn live_members_with_different_settings_are_found() {
     let mut lab = Evaluation::new(&["a", "b"]);
     lab.publish(&RoleRecord { vrrp_version: None, advert_ms: None, vrid: None, ..base() });
     assert_eq!(lab.pass(600.0), [""; 0], "values that are not known do not differ");
-}
-
-#[test]
-fn a_finding_about_many_nodes_fits_into_a_record() {
-    let mut lab = Evaluation::new(&["a"]);
-    for number in 0..200 {
-        let node = format!("a-node-with-a-long-name-{number:040}");
-        lab.cluster.start(&node);
-        let addresses = (0..127).map(|last| format!("2001:db8:{number:x}::{last:x}/64"));
-        let mut record = role_record(&node, "VI_1", Primary);
-        record.addresses.extend(addresses.map(|text| text.parse::<ipnet::IpNet>().unwrap()));
-        record.findings = vec!["\u{1}".repeat(200)];
-        lab.publish(&record);
-    }
-    lab.confirm();
-    let changes = lab.pass_changes(70.0);
-    assert!(changes.len() >= 2, "{changes:?}");
-    for change in changes {
-        let (ClusterFindingChange::Opened(record)
-        | ClusterFindingChange::Changed(record)
-        | ClusterFindingChange::Closed(record)) = change;
-        let bytes = crate::record::encode(&record).len();
-        assert!(bytes <= crate::record::MAX_VALUE_BYTES, "{}: {bytes}", record.name);
-        assert!(!record.evidence.is_empty());
-    }
-}
-
-#[test]
-fn an_advert_interval_that_vrrp_does_not_allow_delays_no_finding() {
-    let mut lab = Evaluation::new(&["a", "b"]);
-    let record =
-        RoleRecord { advert_ms: Some(u64::MAX), ..role_record("b", "VI_1", InstanceRole::Primary) };
-    lab.publish(&record);
-    lab.confirm();
-    assert!(lab.pass(300.0).contains(&"+two-primaries".to_owned()));
 }
 
 #[test]

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Groups with a primary that changes again and again.
+
+use super::*;
+
+#[test]
+fn six_changes_of_the_claimants_within_ten_minutes_are_flapping_until_the_time_is_over() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        lab.role("a", Backup);
+        found.extend(lab.pass(1.0));
+        lab.role("a", Primary);
+        found.extend(lab.pass(1.0));
+    }
+    assert_eq!(found, ["+flapping"]);
+    assert_eq!(lab.pass(593.0), [""; 0]);
+    assert_eq!(lab.pass(2.0), ["-flapping"]);
+}
+
+#[test]
+fn a_node_that_is_lost_and_returns_is_not_flapping() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    for _ in 0..8 {
+        lab.cluster.lose("a");
+        assert_eq!(lab.pass(1.0), [""; 0]);
+        lab.cluster.start("a");
+        assert_eq!(lab.pass(1.0), [""; 0]);
+    }
+}
+
+#[test]
+fn roles_that_change_while_another_claimant_is_lost_are_flapping() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    lab.cluster.lose("a");
+    let mut found = lab.pass(5.0);
+    for _ in 0..3 {
+        lab.role("b", Primary);
+        found.extend(lab.pass(1.0));
+        lab.role("b", Backup);
+        found.extend(lab.pass(1.0));
+    }
+    assert_eq!(found, ["+node-lost", "+flapping"]);
+}
+
+#[test]
+fn slow_changes_are_not_flapping() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    for _ in 0..10 {
+        lab.role("b", Primary);
+        lab.role("a", Backup);
+        assert_eq!(lab.pass(150.0), [""; 0]);
+        lab.role("a", Primary);
+        lab.role("b", Backup);
+        assert_eq!(lab.pass(150.0), [""; 0]);
+    }
+}

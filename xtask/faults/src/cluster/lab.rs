@@ -85,7 +85,7 @@ impl ClusterLab {
             host.start_vipwatch(&lab.setup, vipwatch)?;
         }
         for host in &mut lab.hosts {
-            host.wait_for_vipwatch(&lab.setup)?;
+            host.wait_for_vipwatch()?;
             host.record_answers()?;
             lab.journal.write("node-ready", &json!({ "node": host.index() }))?;
         }
@@ -120,7 +120,7 @@ impl ClusterLab {
     pub fn start_vipwatch(&self, host: usize) -> Result<(), FaultsError> {
         self.act("vipwatch", host, "start", |host| {
             host.start_vipwatch(&self.setup, &self.vipwatch)?;
-            host.wait_for_vipwatch(&self.setup)
+            host.wait_for_vipwatch()
         })
     }
 

@@ -197,10 +197,12 @@ impl LabHost {
         host.join("proc").join(pid.to_string()).join(name)
     }
 
-    /// Whether a process of the host exists and is not a zombie.
+    /// Whether a process of the host exists, and at least one of its threads has not ended.
     pub fn is_alive(&self, pid: u32) -> bool {
         let stat = std::fs::read_to_string(self.proc_file(pid, "stat"));
-        stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z')))
+        // A process that ends meanwhile has no directory of threads.
+        let threads = std::fs::read_dir(self.proc_file(pid, "task")).map_or(0, Iterator::count);
+        stat.is_ok_and(|stat| has_thread(&stat, threads))
     }
 
     /// Sends signals in this order: pairs of a name and a pid.
@@ -278,5 +280,26 @@ impl LabHost {
             write_file(&self.directory.join(name), &String::from_utf8_lossy(&output.stdout))?;
         }
         Ok(())
+    }
+}
+
+/// Whether a process with this line in `/proc/PID/stat` has a thread that has not ended. The first thread of a killed
+/// process can be a zombie while others still run, with the open files and locks of the process.
+fn has_thread(stat: &str, threads: usize) -> bool {
+    let is_zombie = stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with(['Z', 'X']));
+    threads > usize::from(is_zombie)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_ended_with_its_last_thread() {
+        let stat = |state: char| format!("7 (a) b) {state} 1 7 7 0");
+        assert!(has_thread(&stat('S'), 1));
+        assert!(has_thread(&stat('Z'), 2), "another thread still runs");
+        assert!(!has_thread(&stat('Z'), 1));
+        assert!(!has_thread(&stat('S'), 0), "the process has gone meanwhile");
     }
 }

@@ -10,9 +10,6 @@ use crate::lab::host::{KeepalivedPids, LabHost};
 use crate::lab::{output, run, wait_for, write_file};
 use crate::setup::ConfigEdit;
 
-/// How often a node that ends is started again.
-const MAX_STARTS: usize = 5;
-
 /// A network of the lab that has faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabNetwork {
@@ -162,19 +159,13 @@ impl ClusterHost {
         self.directory.join("node.sock")
     }
 
-    /// Waits until the node answers. A node that ends is started again, as a service manager does: after a kill, its hook
-    /// runner may still have the lock of the state directory.
-    pub fn wait_for_vipwatch(&self, setup: &ClusterRunSetup) -> Result<(), FaultsError> {
-        let mut starts = 0;
+    /// Waits until the node answers; an error if it ends.
+    pub fn wait_for_vipwatch(&self) -> Result<(), FaultsError> {
         wait_for(&format!("the node on host {}", self.index()), || {
             if !self.is_service_alive("vipwatch") {
-                starts += 1;
-                if starts > MAX_STARTS {
-                    let log = std::fs::read_to_string(self.directory.join("vipwatch.log"))?;
-                    let text = format!("the node of host {} has ended: {log}", self.index());
-                    return Err(FaultsError(text));
-                }
-                self.start_vipwatch(setup, &self.vipwatch)?;
+                let log = std::fs::read_to_string(self.directory.join("vipwatch.log"))?;
+                let text = format!("the node of host {} has ended: {log}", self.index());
+                return Err(FaultsError(text));
             }
             let answer = recorders::get(&self.socket(), "/v1/instances");
             Ok(answer.ok().filter(|text| text.contains("VI_1")))

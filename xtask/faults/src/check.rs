@@ -14,8 +14,9 @@ mod causes;
 mod conditions;
 mod findings;
 mod processes;
+pub mod recorded_run;
 pub mod roles;
-pub mod run_record;
+mod run_record;
 mod transitions;
 pub mod verdict;
 pub mod wire;
@@ -30,9 +31,9 @@ use crate::FaultsError;
 pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
     let record = RunRecord::read(directory)?;
     let mut verdict = RunVerdict {
-        seed: record.seed,
-        label: record.label.clone(),
-        faults: record.faults(),
+        seed: record.run.seed,
+        label: record.run.label.clone(),
+        faults: record.run.faults(),
         ..RunVerdict::default()
     };
     for (node, facts) in record.nodes.iter().enumerate() {

@@ -45,14 +45,15 @@ const EVENT_LIMIT: Micros = 5 * SECOND / 2;
 
 pub fn judge(record: &RunRecord, node: usize, strictness: Strictness, verdict: &mut RunVerdict) {
     for row in &record.nodes[node].answers.rows {
-        let index = record.instances.iter().position(|instance| instance.name == row.instance);
+        let index = record.run.instances.iter().position(|instance| instance.name == row.instance);
         let Some(instance) = index else { continue };
-        if row.at > record.end - CAUSE_DELAY {
+        if row.at > record.run.end - CAUSE_DELAY {
             continue;
         }
         let situation = Situation { record, node, instance, row };
         let HistoryRow { instance, from, to, .. } = row;
-        let place = format!("node {node} {instance} at {} s, {from} → {to}", record.clock(row.at));
+        let place =
+            format!("node {node} {instance} at {} s, {from} → {to}", record.run.clock(row.at));
         if judge_word(&situation, &place, verdict) {
             judge_event(&situation, &place, strictness, verdict);
         }
@@ -82,7 +83,8 @@ fn judge_word(situation: &Situation<'_>, place: &str, verdict: &mut RunVerdict) 
     }
     verdict.cause(cause).false_positive += 1;
     verdict.cause(expected[0]).false_negative += 1;
-    let (expected, context) = (expected.join(" or "), situation.record.context(situation.row.at));
+    let (expected, context) =
+        (expected.join(" or "), situation.record.run.context(situation.row.at));
     verdict.fail(
         "cause-wrong",
         format!("{place}: {cause}, expected {expected}; {context}; {evidence}"),
@@ -106,7 +108,7 @@ fn judge_event(
             format!("{place}: the event has {}, the history {}", published.word, row.cause),
         ),
         Some(published) if published.at > row.at + strictness.limit(EVENT_LIMIT) => {
-            let late = record.clock(published.at);
+            let late = record.run.clock(published.at);
             verdict.fail("cause-event-late", format!("{place}: published at {late} s"));
         }
         Some(_) => {}
@@ -132,7 +134,7 @@ mod tests {
         };
         let mut record = record();
         // The capture of adverts has just begun.
-        record.start = 100 * SECOND;
+        record.run.start = 100 * SECOND;
         record.nodes[1].answers.rows = vec![row(1, "capture-incomplete"), row(2, "superseded")];
         let mut verdict = RunVerdict::default();
         judge(&record, 1, Strictness::Deadlines, &mut verdict);

@@ -47,7 +47,7 @@ impl Changes {
     fn of(record: &RunRecord, node: usize, instance: usize) -> Self {
         let acts =
             ["keepalived-started", "keepalived-ended", "child-started", "signalled", "configured"];
-        let own = record.journal.iter().filter(|entry| entry.node == Some(node));
+        let own = record.run.journal.iter().filter(|entry| entry.node == Some(node));
         let processes =
             own.filter(|entry| acts.contains(&entry.act.as_str())).map(|entry| entry.at);
         let roles = record.nodes[node].timeline.roles[instance].iter().map(|span| span.start);
@@ -71,7 +71,7 @@ impl Changes {
 /// All conditions of one node.
 pub fn of_node(record: &RunRecord, node: usize) -> Vec<Condition> {
     let mut conditions = Vec::new();
-    for instance in 0..record.instances.len() {
+    for instance in 0..record.run.instances.len() {
         let timeline = &record.nodes[node].timeline.roles[instance];
         let changes = Changes::of(record, node, instance);
         let first = conditions.len();
@@ -84,7 +84,7 @@ pub fn of_node(record: &RunRecord, node: usize) -> Vec<Condition> {
             condition.put_off(&changes);
         }
     }
-    conditions.retain(|condition| condition.end > record.start);
+    conditions.retain(|condition| condition.end > record.run.start);
     conditions
 }
 
@@ -215,7 +215,7 @@ fn crash_loop(record: &RunRecord, node: usize, instance: usize) -> Vec<Condition
             continue;
         }
         // It is certain if no start of another parent is between them, and if the node has seen all of them.
-        let is_certain = first > record.start
+        let is_certain = first > record.run.start
             && !processes.starts.iter().any(|start| (first..=last).contains(start));
         conditions.push(Condition {
             name: "keepalived-crash-loop",
@@ -249,7 +249,7 @@ fn role_conditions(roles: &[Span<&'static str>], instance: usize, into: &mut Vec
 fn flapping(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<Condition>) {
     const TRANSITIONS: usize = 6;
     let facts = &record.nodes[node];
-    let name = &record.instances[instance].name;
+    let name = &record.run.instances[instance].name;
     // The rows are compared with the kernel elsewhere: very short roles may be missing in them.
     let rows: Vec<Micros> = facts
         .answers
@@ -263,8 +263,8 @@ fn flapping(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<Con
         name: "flapping",
         instance,
         start: *sixth,
-        end: record.end,
-        deadline: required(sixth + GRACE + COMPARISON + MARGIN, record.end),
+        end: record.run.end,
+        deadline: required(sixth + GRACE + COMPARISON + MARGIN, record.run.end),
         close_by: None,
     });
 }

@@ -42,18 +42,20 @@ fn judge_finding(
     let same: Vec<&Condition> = conditions
         .iter()
         .filter(|condition| {
-            condition.name == name && record.instances[condition.instance].name == *instance
+            condition.name == name && record.run.instances[condition.instance].name == *instance
         })
         .collect();
     let is_right = |condition: &&&Condition| {
         condition.start - CLOCK_MARGIN <= *open
             && *open <= condition.end + strictness.limit(OPEN_LAG)
     };
-    let place = format!("node {node} {instance}: {name} at {} s", record.clock(*open));
+    let place = format!("node {node} {instance}: {name} at {} s", record.run.clock(*open));
     if !same.iter().any(|condition| is_right(&condition)) {
         verdict.finding(name).false_positive += 1;
-        verdict
-            .fail("finding-without-fault", format!("{place} ({text}); {}", record.context(*open)));
+        verdict.fail(
+            "finding-without-fault",
+            format!("{place} ({text}); {}", record.run.context(*open)),
+        );
         return;
     }
     verdict.finding(name).true_positive += 1;
@@ -70,7 +72,7 @@ fn judge_end(
     same: &[&Condition],
     verdict: &mut RunVerdict,
 ) {
-    let closed = finding.close.unwrap_or(record.end);
+    let closed = finding.close.unwrap_or(record.run.end);
     // Conditions that began while the finding was open keep it open.
     let last = same
         .iter()
@@ -79,7 +81,7 @@ fn judge_end(
     let Some(last) = last else { return };
     if last.close_by.is_some_and(|limit| closed > limit) {
         verdict.finding(&finding.name).late += 1;
-        let (ended, closed) = (record.clock(last.end), record.clock(closed));
+        let (ended, closed) = (record.run.clock(last.end), record.run.clock(closed));
         verdict.fail(
             "finding-not-closed",
             format!("{place}: the fact ended at {ended} s, the finding at {closed} s or later"),
@@ -97,7 +99,7 @@ fn judge_condition(
     verdict: &mut RunVerdict,
 ) {
     let Some(deadline) = condition.deadline else { return };
-    let instance = &record.instances[condition.instance].name;
+    let instance = &record.run.instances[condition.instance].name;
     let is_seen = |finding: &&FindingSpan| {
         finding.name == condition.name
             && finding.instance == *instance
@@ -107,16 +109,17 @@ fn judge_condition(
     let place = format!(
         "node {node} {instance}: {} since {} s",
         condition.name,
-        record.clock(condition.start)
+        record.run.clock(condition.start)
     );
     let Some(finding) = findings.iter().find(is_seen) else {
         verdict.finding(condition.name).false_negative += 1;
-        verdict.fail("finding-missing", format!("{place}; {}", record.context(condition.start)));
+        verdict
+            .fail("finding-missing", format!("{place}; {}", record.run.context(condition.start)));
         return;
     };
     if strictness == Strictness::Deadlines && finding.open > deadline {
         verdict.finding(condition.name).late += 1;
-        let (open, deadline) = (record.clock(finding.open), record.clock(deadline));
+        let (open, deadline) = (record.run.clock(finding.open), record.run.clock(deadline));
         verdict.fail(
             "finding-late",
             format!("{place}: opened at {open} s, the deadline was {deadline} s"),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::run_record::InstanceFacts;
+use super::recorded_run::InstanceFacts;
 use crate::FaultsError;
 use crate::moment::{Micros, parse};
 

@@ -16,7 +16,7 @@ const CONFIGURATION_LAG: Micros = 2 * SECOND;
 
 pub fn judge(record: &RunRecord, node: usize, strictness: Strictness, verdict: &mut RunVerdict) {
     let lag = strictness.limit(HISTORY_LAG);
-    for (index, instance) in record.instances.iter().enumerate() {
+    for (index, instance) in record.run.instances.iter().enumerate() {
         let rows: Vec<&HistoryRow> = record.nodes[node]
             .answers
             .rows
@@ -54,7 +54,7 @@ fn judge_rows(
                 && matches!(row.to.as_str(), "primary" | "partial")
         });
         if !spans.iter().any(is_shown) && !is_configured_just_now {
-            let (at, context) = (record.clock(row.at), record.context(row.at));
+            let (at, context) = (record.run.clock(row.at), record.run.context(row.at));
             let HistoryRow { instance, from, to, .. } = row;
             verdict.fail(
                 "transition-wrong",
@@ -75,13 +75,13 @@ fn judge_spans(
     verdict: &mut RunVerdict,
 ) {
     let lasting = spans.iter().filter(|span| {
-        span.end > record.start && span.end - span.start.max(record.start) > 2 * lag
+        span.end > record.run.start && span.end - span.start.max(record.run.start) > 2 * lag
     });
     for span in lasting {
-        let due = span.start.max(record.start) + lag;
+        let due = span.start.max(record.run.start) + lag;
         let known = rows.iter().rev().find(|row| row.at <= due);
         if known.is_none_or(|row| row.to != span.value) {
-            let (at, context) = (record.clock(span.start), record.context(span.start));
+            let (at, context) = (record.run.clock(span.start), record.run.context(span.start));
             let known = known.map_or("none", |row| &row.to);
             verdict.fail(
                 "transition-missing",

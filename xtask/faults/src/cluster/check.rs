@@ -31,9 +31,9 @@ pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, Fau
     let facts = RecordedFacts::read(directory)?;
     let answers = RecordedAnswers::read(directory, &facts)?;
     let mut verdict = RunVerdict {
-        seed: facts.seed,
-        label: facts.label.clone(),
-        faults: facts.faults(),
+        seed: facts.run.seed,
+        label: facts.run.label.clone(),
+        faults: facts.run.faults(),
         ..RunVerdict::default()
     };
     let exact = Published { facts: &facts, times: PublishTimes::EXACT };

@@ -57,7 +57,7 @@ impl Situation<'_> {
 
     /// The time since the newest entry of the log with one of these acts on the node, if it is shorter than `within`.
     fn since(&self, acts: &[&str], within: Micros) -> Option<Micros> {
-        let mut entries = self.record.journal.iter().rev();
+        let mut entries = self.record.run.journal.iter().rev();
         let entry = entries.find(|entry| {
             entry.node == Some(self.node)
                 && acts.contains(&entry.act.as_str())
@@ -69,7 +69,7 @@ impl Situation<'_> {
 
     /// The fault of the newest entry with this act on the node, if it is younger than `within`.
     pub fn fault(&self, act: &str, within: Micros) -> Option<&str> {
-        let mut entries = self.record.journal.iter().rev();
+        let mut entries = self.record.run.journal.iter().rev();
         let entry = entries.find(|entry| {
             entry.node == Some(self.node)
                 && entry.act == act
@@ -89,7 +89,7 @@ impl Situation<'_> {
             // The capture began, or the link changed, less than a master-down interval ago.
             Some("capture-incomplete") => {
                 let window = self.record.down_interval(1) + REACTION;
-                self.row.at - self.record.start < window
+                self.row.at - self.record.run.start < window
                     || self.is_link_changed(window, true)
                     || self.is_link_changed(window, false)
             }
@@ -103,7 +103,7 @@ impl Situation<'_> {
     }
 
     fn is_ipv6(&self) -> bool {
-        let addresses = &self.record.instances[self.instance].addresses;
+        let addresses = &self.record.run.instances[self.instance].addresses;
         addresses.iter().any(|address| address.contains(':'))
     }
 
@@ -114,7 +114,7 @@ impl Situation<'_> {
 
     /// Whether the injector has just added or removed an address. It writes the entry before the act.
     fn is_changed_by_hand(&self) -> bool {
-        let entries = &self.record.journal;
+        let entries = &self.record.run.journal;
         let acts =
             entries.iter().filter(|entry| entry.node == Some(self.node) && entry.act == "address");
         acts.map(|entry| self.row.at - entry.at)
@@ -230,7 +230,7 @@ impl Situation<'_> {
 
     /// Whether the injector stops all nodes, one after the other; the entry names the first one.
     fn is_stop_all(&self) -> bool {
-        let mut entries = self.record.journal.iter().rev();
+        let mut entries = self.record.run.journal.iter().rev();
         let entry = entries.find(|entry| entry.act == "fault-begin" && entry.at <= self.row.at);
         entry.is_some_and(|entry| entry.fault == "stop-all")
     }
@@ -345,12 +345,12 @@ mod tests {
         };
         let mut record = record();
         assert_eq!(expected(&record, "primary", "backup"), "preempted");
-        record.journal = vec![entry(99, "fault-begin", "stop")];
+        record.run.journal = vec![entry(99, "fault-begin", "stop")];
         assert_eq!(expected(&record, "primary", "backup"), "keepalived-stopped");
-        record.journal =
+        record.run.journal =
             vec![entry(99, "fault-begin", "address-removed"), entry(99, "address", "")];
         assert_eq!(expected(&record, "primary", "backup"), "address-removed");
-        record.journal = vec![entry(50, "fault-begin", "stop")];
+        record.run.journal = vec![entry(50, "fault-begin", "stop")];
         assert_eq!(expected(&record, "primary", "backup"), "preempted", "long ago");
     }
 }

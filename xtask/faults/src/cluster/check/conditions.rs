@@ -69,7 +69,7 @@ const GROUP_FINDINGS: [&str; 4] = [
 /// The conditions of all groups and nodes.
 pub fn timelines(published: &Published<'_>) -> Vec<ConditionTimeline> {
     let mut timelines = Vec::new();
-    for instance in 0..published.facts.instances.len() {
+    for instance in 0..published.facts.run.instances.len() {
         for name in GROUP_FINDINGS {
             let spans = spans(published, |at| group_holds(published, name, instance, at));
             timelines.push(ConditionTimeline {

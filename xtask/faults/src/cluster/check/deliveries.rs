@@ -21,14 +21,14 @@ pub fn judge(facts: &RecordedFacts, answers: &RecordedAnswers, verdict: &mut Run
                 .filter(|notification| is_about(notification, finding, state))
                 .collect();
             let place =
-                format!("{} ({}) {state} at {} s", finding.name, finding.id, facts.clock(at));
-            if sent.is_empty() && at + DELIVERED_WITHIN < facts.end {
-                verdict.fail("delivery-missing", format!("{place}; {}", facts.context(at)));
+                format!("{} ({}) {state} at {} s", finding.name, finding.id, facts.run.clock(at));
+            if sent.is_empty() && at + DELIVERED_WITHIN < facts.run.end {
+                verdict.fail("delivery-missing", format!("{place}; {}", facts.run.context(at)));
             }
             if sent.len() > 1 {
                 let times: Vec<String> = sent
                     .iter()
-                    .map(|sent| format!("node {:?} at {} s", sent.node, facts.clock(sent.at)))
+                    .map(|sent| format!("node {:?} at {} s", sent.node, facts.run.clock(sent.at)))
                     .collect();
                 verdict.fail("delivery-repeated", format!("{place}: {}", times.join(", ")));
             }
@@ -41,7 +41,7 @@ pub fn judge(facts: &RecordedFacts, answers: &RecordedAnswers, verdict: &mut Run
         answers.notifications.iter().filter(|notification| id(notification).is_some())
     {
         if !is_known(&notification) {
-            let at = facts.clock(notification.at);
+            let at = facts.run.clock(notification.at);
             verdict.fail("delivery-unknown", format!("at {at} s: {}", notification.body));
         }
     }

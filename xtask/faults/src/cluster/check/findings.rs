@@ -41,7 +41,7 @@ fn unavailable(published: &Published<'_>) -> Vec<(Micros, Micros)> {
     let reconnect = published.times.reconnect;
     let mut periods: Vec<(Micros, Micros)> =
         facts.unstable.iter().map(|period| (period.from, period.to + reconnect)).collect();
-    periods.push((0, facts.start + reconnect));
+    periods.push((0, facts.run.start + reconnect));
     // The reporter may have used the lost member. After a new connection, conditions settle again.
     periods.extend(facts.lost_members.iter().map(|(from, to)| (*from, to + reconnect)));
     for (node, host) in facts.hosts.iter().enumerate() {
@@ -71,7 +71,7 @@ pub struct FindingJudge<'a> {
 /// The name of a subject, for messages.
 fn subject_text(facts: &RecordedFacts, subject: Option<FactSubject>) -> String {
     match subject {
-        Some(FactSubject::Group(instance)) => facts.instances[instance].name.clone(),
+        Some(FactSubject::Group(instance)) => facts.run.instances[instance].name.clone(),
         Some(FactSubject::Node(node)) => format!("node {node}"),
         None => "unknown subject".to_owned(),
     }
@@ -108,7 +108,7 @@ impl<'a> FindingJudge<'a> {
         for timeline in &self.required {
             self.timeline(timeline, findings, verdict);
         }
-        for instance in 0..self.facts().instances.len() {
+        for instance in 0..self.facts().run.instances.len() {
             flapping::judge_missing(self.published, instance, findings, &self.unavailable, verdict);
         }
     }
@@ -126,7 +126,7 @@ impl<'a> FindingJudge<'a> {
     ) {
         let facts = self.facts();
         let subject = subject_text(facts, finding.subject);
-        let place = format!("{subject}: {} at {} s", finding.name, facts.clock(finding.open));
+        let place = format!("{subject}: {} at {} s", finding.name, facts.run.clock(finding.open));
         let first = match self.strictness {
             Strictness::Deadlines => {
                 finding.open - times(&finding.name, facts).settle + CLOCK_MARGIN
@@ -140,7 +140,7 @@ impl<'a> FindingJudge<'a> {
         let without = timeline.is_none_or(|timeline| timeline.spans.iter().any(|span| no(&span)));
         if without {
             verdict.finding(&finding.name).false_positive += 1;
-            let context = facts.context(finding.open);
+            let context = facts.run.context(finding.open);
             verdict.fail("finding-without-fault", format!("{place} ({}); {context}", finding.text));
             return;
         }
@@ -160,12 +160,12 @@ impl<'a> FindingJudge<'a> {
         place: &str,
         verdict: &mut RunVerdict,
     ) {
-        let close = finding.close.unwrap_or(self.facts().end);
+        let close = finding.close.unwrap_or(self.facts().run.end);
         for (from, to) in self.certain(timeline, Holds::No, 0) {
             let (from, to) = (from.max(finding.open), to.min(close));
             if to - from > CLOSE_WITHIN {
                 verdict.finding(&finding.name).late += 1;
-                let (from, close) = (self.facts().clock(from), self.facts().clock(close));
+                let (from, close) = (self.facts().run.clock(from), self.facts().run.clock(close));
                 verdict.fail(
                     "finding-not-closed",
                     format!(
@@ -193,7 +193,7 @@ impl<'a> FindingJudge<'a> {
         });
         if is_certain {
             verdict.finding(&finding.name).late += 1;
-            let close = self.facts().clock(close);
+            let close = self.facts().run.clock(close);
             verdict.fail(
                 "finding-closed-early",
                 format!("{place}: closed at {close} s, while its fact was true"),
@@ -225,15 +225,15 @@ impl<'a> FindingJudge<'a> {
                     && finding.close.is_none_or(|close| close > from)
             };
             let subject = subject_text(facts, Some(timeline.subject));
-            let place = format!("{subject}: {} since {} s", timeline.name, facts.clock(from));
+            let place = format!("{subject}: {} since {} s", timeline.name, facts.run.clock(from));
             let Some(finding) = findings.iter().find(is_seen) else {
                 verdict.finding(timeline.name).false_negative += 1;
-                verdict.fail("finding-missing", format!("{place}; {}", facts.context(from)));
+                verdict.fail("finding-missing", format!("{place}; {}", facts.run.context(from)));
                 continue;
             };
             if self.strictness == Strictness::Deadlines && finding.open > deadline {
                 verdict.finding(timeline.name).late += 1;
-                let (open, deadline) = (facts.clock(finding.open), facts.clock(deadline));
+                let (open, deadline) = (facts.run.clock(finding.open), facts.run.clock(deadline));
                 let text = format!("{place}: opened at {open} s, the deadline was {deadline} s");
                 verdict.fail("finding-late", text);
             }

@@ -34,7 +34,7 @@ pub fn judge(published: &Published<'_>, finding: &ClusterFinding, verdict: &mut 
         return;
     }
     verdict.finding(NAME).false_positive += 1;
-    let (name, at) = (&facts.instances[instance].name, facts.clock(finding.open));
+    let (name, at) = (&facts.run.instances[instance].name, facts.run.clock(finding.open));
     verdict.fail("finding-without-fault", format!("{name}: {NAME} at {at} s ({})", finding.text));
 }
 
@@ -70,7 +70,8 @@ pub fn judge_missing(
         };
         changes.push(at);
         let from = changes.len().checked_sub(CHANGES).map(|first| changes[first]);
-        let Some(from) = from.filter(|from| !is_broken(*from) && at + DEADLINE < facts.end) else {
+        let Some(from) = from.filter(|from| !is_broken(*from) && at + DEADLINE < facts.run.end)
+        else {
             continue;
         };
         let is_open = findings.iter().any(|finding| {
@@ -80,8 +81,8 @@ pub fn judge_missing(
         });
         if !is_open {
             verdict.finding(NAME).false_negative += 1;
-            let name = &facts.instances[instance].name;
-            let (from, at) = (facts.clock(from), facts.clock(at));
+            let name = &facts.run.instances[instance].name;
+            let (from, at) = (facts.run.clock(from), facts.run.clock(at));
             verdict.fail(
                 "finding-missing",
                 format!("{name}: {NAME}, six changes from {from} s to {at} s"),

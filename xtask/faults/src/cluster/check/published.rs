@@ -91,7 +91,8 @@ impl Published<'_> {
     pub fn changes(&self) -> BTreeSet<Micros> {
         let PublishTimes { role, configuration, reconnect } = self.times;
         let facts = self.facts;
-        let mut changes = BTreeSet::from([facts.start, facts.start + reconnect, facts.end]);
+        let mut changes =
+            BTreeSet::from([facts.run.start, facts.run.start + reconnect, facts.run.end]);
         for host in &facts.hosts {
             for broken in &host.breaks {
                 let NodeBreak { from, done, heal, to, .. } = broken;
@@ -116,7 +117,7 @@ impl Published<'_> {
                 changes.extend([silent, self.first_expiry(silent), facts.lease_end(silent)]);
             }
         }
-        changes.retain(|at| *at >= facts.start && *at <= facts.end);
+        changes.retain(|at| *at >= facts.run.start && *at <= facts.run.end);
         changes
     }
 
@@ -128,7 +129,7 @@ impl Published<'_> {
 
     fn presence(&self, node: usize, at: Micros) -> BTreeSet<Presence> {
         let facts = self.facts;
-        if at < facts.start + self.times.reconnect {
+        if at < facts.run.start + self.times.reconnect {
             return BTreeSet::from([Presence::Absent, Presence::Live]);
         }
         let breaks = &facts.hosts[node].breaks;

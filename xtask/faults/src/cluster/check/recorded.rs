@@ -204,7 +204,7 @@ pub fn subject(record: &Value, facts: &RecordedFacts) -> Option<FactSubject> {
 /// The instance of a group: `vrrp:FAMILY:VRID:ADDRESS`.
 pub fn instance(group: &str, facts: &RecordedFacts) -> Option<usize> {
     let vrid: u8 = group.split(':').nth(2)?.parse().ok()?;
-    facts.instances.iter().position(|instance| instance.vrid == vrid)
+    facts.run.instances.iter().position(|instance| instance.vrid == vrid)
 }
 
 /// The number of a node with this name.

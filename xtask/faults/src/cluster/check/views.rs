@@ -33,12 +33,14 @@ pub fn judge(
         let judge = ViewJudge { published, changes: &changes, host, strictness };
         let mut has_result = false;
         for document in &answers.documents[host] {
-            if document.asked < published.facts.start || document.until > published.facts.end {
+            if document.asked < published.facts.run.start
+                || document.until > published.facts.run.end
+            {
                 continue;
             }
             if let Some(problem) = judge.document(document) {
-                let at = published.facts.clock(document.asked);
-                let context = published.facts.context(document.asked);
+                let at = published.facts.run.clock(document.asked);
+                let context = published.facts.run.context(document.asked);
                 verdict.fail(
                     problem.kind,
                     format!("node {host} at {at} s: {}; {context}", problem.text),
@@ -46,7 +48,7 @@ pub fn judge(
                 // One failure of a node is enough: the next documents have the same.
                 break;
             }
-            let is_late = document.asked > published.facts.end - RESULT;
+            let is_late = document.asked > published.facts.run.end - RESULT;
             has_result |= document.name == "groups" && is_late && judge.is_published(document);
         }
         // On a machine of unknown speed, the last documents may be too early.
@@ -87,7 +89,7 @@ impl ViewJudge<'_> {
     fn is_published(&self, document: &RecordedDocument) -> bool {
         let since = self.published.unpublished_since(self.host, document.until);
         since == document.until
-            && document.asked >= self.published.facts.start + self.published.times.reconnect
+            && document.asked >= self.published.facts.run.start + self.published.times.reconnect
     }
 
     fn document(&self, document: &RecordedDocument) -> Option<ViewProblem> {
@@ -162,20 +164,20 @@ impl ViewJudge<'_> {
     fn groups(&self, document: &RecordedDocument) -> Option<ViewProblem> {
         let items = document.document["items"].as_array()?;
         let facts = self.published.facts;
-        for number in 0..facts.instances.len() {
+        for number in 0..facts.run.instances.len() {
             let mut groups = items.iter().filter(|item| {
                 item["id"].as_str().and_then(|id| instance(id, facts)) == Some(number)
             });
             let Some(group) = groups.next() else {
                 return Some(ViewProblem::wrong(format!(
                     "{} is missing",
-                    facts.instances[number].name
+                    facts.run.instances[number].name
                 )));
             };
             if groups.next().is_some() {
                 return Some(ViewProblem::wrong(format!(
                     "{} is in two groups",
-                    facts.instances[number].name
+                    facts.run.instances[number].name
                 )));
             }
             let problem =
@@ -214,7 +216,7 @@ impl ViewJudge<'_> {
         if state == "live" && !roles.contains(role) {
             return Some(ViewProblem::wrong(format!(
                 "{} on node {node} is {role:?}, expected {roles:?}",
-                self.published.facts.instances[number].name
+                self.published.facts.run.instances[number].name
             )));
         }
         None
@@ -245,7 +247,7 @@ fn without_quorum(facts: &RecordedFacts, answers: &RecordedAnswers) -> Vec<Strin
             let new =
                 documents().filter(inside).flat_map(shown).find(|item| !before.contains(item));
             if let Some(new) = new {
-                let at = facts.clock(period.from);
+                let at = facts.run.clock(period.from);
                 problems
                     .push(format!("node {host}: {new} after etcd had lost its quorum at {at} s"));
             }

@@ -54,8 +54,8 @@ fn judge_local(
     verdict: &mut RunVerdict,
 ) {
     let facts = published.facts;
-    let close = span.close.unwrap_or(facts.end);
-    let instance = facts.instances.iter().position(|instance| instance.name == span.instance);
+    let close = span.close.unwrap_or(facts.run.end);
+    let instance = facts.run.instances.iter().position(|instance| instance.name == span.instance);
     let (Some(instance), true) = (instance, close - span.open >= SHORT) else { return };
     let has_partner = findings.iter().any(|finding| {
         finding.name == name
@@ -65,10 +65,10 @@ fn judge_local(
     });
     // Any node that could not publish explains it.
     let is_explained = (0..HOSTS)
-        .any(|node| published.unpublished_since(node, close) < close.min(facts.end))
+        .any(|node| published.unpublished_since(node, close) < close.min(facts.run.end))
         || (0..HOSTS).any(|node| published.unpublished_since(node, span.open) < span.open);
     if !has_partner && !is_explained {
-        let at = facts.clock(span.open);
+        let at = facts.run.clock(span.open);
         let text =
             format!("node {host} {}: {} at {at} s, without {name}", span.instance, span.name);
         verdict.fail("witness-disagrees", text);
@@ -83,12 +83,12 @@ fn judge_cluster(
     local: &[Vec<FindingSpan>],
     verdict: &mut RunVerdict,
 ) {
-    let close = finding.close.unwrap_or(facts.end);
+    let close = finding.close.unwrap_or(facts.run.end);
     let Some(FactSubject::Group(instance)) = finding.subject else { return };
     if close - finding.open < SHORT {
         return;
     }
-    let name = &facts.instances[instance].name;
+    let name = &facts.run.instances[instance].name;
     let has_partner = local.iter().flatten().any(|span| {
         span.name == witness
             && span.instance == *name
@@ -96,7 +96,7 @@ fn judge_cluster(
             && span.close.is_none_or(|close| close > finding.open)
     });
     if !has_partner && !are_adverts_missing(facts, finding.open) {
-        let at = facts.clock(finding.open);
+        let at = facts.run.clock(finding.open);
         verdict.fail(
             "witness-disagrees",
             format!("{name}: {} at {at} s, without {witness}", finding.name),
@@ -108,7 +108,7 @@ fn judge_cluster(
 fn are_adverts_missing(facts: &RecordedFacts, at: Micros) -> bool {
     let is_simulated = facts.simulated.iter().any(|life| life.begin <= at && at <= life.gone);
     let last = |act: &str, host: usize| {
-        let mut before = facts.journal.iter().rev().filter(|entry| entry.at <= at);
+        let mut before = facts.run.journal.iter().rev().filter(|entry| entry.at <= at);
         let entry = before.find(|entry| entry.act == act && entry.node == Some(host));
         entry.and_then(|entry| entry.details["how"].as_str()).unwrap_or("heal")
     };

@@ -2,8 +2,8 @@
 //! Recordings that are written by hand: 100 seconds with three nodes, node 0 primary; a fault from 30 s to 50 s.
 
 use super::*;
+use crate::check::recorded_run::examples::run;
 use crate::check::roles::Span;
-use crate::check::run_record::InstanceFacts;
 use crate::cluster::check::facts::{HostFacts, LabTimes, NodeBreak, UnstablePeriod};
 use crate::cluster::check::published::PublishTimes;
 
@@ -18,8 +18,7 @@ fn host(role: &'static str) -> HostFacts {
 /// Facts without a fault.
 pub fn facts() -> RecordedFacts {
     RecordedFacts {
-        seed: 0,
-        label: String::new(),
+        run: run(100 * SECOND),
         times: LabTimes {
             advert: SECOND,
             heartbeat: SECOND,
@@ -28,20 +27,11 @@ pub fn facts() -> RecordedFacts {
             slow_settle: 4 * SECOND,
         },
         min_backups: 1,
-        instances: vec![InstanceFacts {
-            name: "VI_1".to_owned(),
-            vrid: 51,
-            addresses: vec!["10.9.0.101/24".to_owned()],
-            address_link: "eth0".to_owned(),
-        }],
-        journal: Vec::new(),
         hosts: vec![host("primary"), host("backup"), host("backup")],
         simulated: Vec::new(),
         unstable: Vec::new(),
         lost_members: Vec::new(),
         reporters: vec![(0, Some(2))],
-        start: 0,
-        end: 100 * SECOND,
     }
 }
 

@@ -49,7 +49,7 @@ const FULL_CLUSTER_SEEDS: &str = "0..60";
 pub fn run(args: &[&str]) -> TaskResult {
     provision::programs(&[provision::BASIC, provision::KEEPALIVED, provision::TCPDUMP])?;
     if args.first() == Some(&"cluster") {
-        provision::programs(&[provision::ETCD])?;
+        provision::programs(&[provision::ETCD, provision::FAKETIME])?;
     }
     sandbox::check_namespaces()?;
     sandbox::check_users()?;

@@ -36,6 +36,8 @@ pub const PROMETHEUS: &[Need] = &[
 ];
 /// The store of the cluster view, in tests.
 pub const ETCD: &[Need] = &[("etcd", "etcd-server"), ("etcdctl", "etcd-client")];
+/// Steps the clock of one process.
+pub const FAKETIME: &[Need] = &[("faketime", "faketime")];
 /// The shells in which completion is tested.
 pub const SHELLS: &[Need] = &[("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")];
 /// Checks manual pages.

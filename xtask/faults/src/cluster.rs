@@ -40,12 +40,13 @@ pub fn inside(
     directory: &Path,
     vipwatch: &Path,
 ) -> Result<(), FaultsError> {
-    let setup = setup::ClusterRunSetup::of(seed);
+    let mut setup = setup::ClusterRunSetup::of(seed);
     let steps = match (faults, pace) {
         ("", Pace::Patient) => schedule::chosen(quick_faults(seed))?,
         ("", Pace::Exact) => schedule::schedule(seed),
         (faults, _) => schedule::chosen(faults)?,
     };
+    setup.has_own_clocks = steps.iter().any(|step| step.fault == schedule::ClusterFault::ClockStep);
     let base = directory.parent().unwrap_or(directory);
     let lock = SetUpLock::wait(base)?;
     let mut lab = lab::ClusterLab::start(setup, directory, vipwatch)?;

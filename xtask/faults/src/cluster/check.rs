@@ -12,6 +12,8 @@ mod deliveries;
 mod facts;
 mod findings;
 mod flapping;
+mod groups;
+mod node_findings;
 mod published;
 mod recorded;
 mod views;
@@ -43,6 +45,8 @@ pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, Fau
     judge.all(&answers.findings, &mut verdict);
     views::judge(&published, &answers, strictness, &mut verdict);
     deliveries::judge(&facts, &answers, &mut verdict);
-    witness::judge(directory, &published, &answers.findings, &mut verdict)?;
+    let local = node_findings::read(directory, &facts)?;
+    witness::judge(&published, &local, &answers.findings, &mut verdict);
+    node_findings::judge(directory, &published, &local, &mut verdict)?;
     Ok(verdict)
 }

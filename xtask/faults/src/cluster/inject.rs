@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Causes the faults of a schedule and ends them. Each act is written to the log before and after it happens.
 
+mod acts;
+
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use self::acts::{
+    UNTIL_TWO_PRIMARIES, compact, cut, edit, end_vipwatch, heal, keepalived, kill_etcd,
+    kill_keepalived, lose_quorum, next, primary, set_clock, signal, simulate, simulated_act,
+    start_dead_keepalived, start_dead_members, state_file_right, state_file_wrong, stop_keepalived,
+    with_finding,
+};
 use super::lab::ClusterLab;
 use super::lab::cluster_host::{ClusterHost, LabNetwork};
-use super::lab::simulated::SimulatedNode;
+use super::lab::simulated::SimulatedPart;
 use super::schedule::{ClusterFault, ClusterStep, ClusterVictim};
-use super::setup::{HOSTS, PREFIX};
+use super::setup::{HOSTS, PREFIX, node_name};
 use crate::FaultsError;
 use crate::inject::Pace;
 use crate::lab::output;
@@ -24,8 +32,9 @@ const COOL_DOWN: Duration = Duration::from_secs(8);
 const PATIENT_REST: Duration = Duration::from_secs(4);
 /// Limit of the wait for a finding with [`Pace::Patient`].
 const PATIENT_LIMIT: Duration = Duration::from_secs(40);
-/// The time after which a finding of two primaries is open.
-const UNTIL_TWO_PRIMARIES: Duration = Duration::from_secs(11);
+/// Seconds of the steps of a clock.
+const HOUR: i64 = 3600;
+const DAY: i64 = 24 * HOUR;
 /// The time between two stops of keepalived.
 const FLAP_PERIOD: Duration = Duration::from_millis(5500);
 
@@ -125,9 +134,7 @@ fn begin(lab: &mut ClusterLab, fault: ClusterFault, host: usize) -> Result<(), F
         ClusterFault::FreezeKeepalived => keepalived(lab, host, "freeze", "STOP"),
         ClusterFault::KillKeepalived => kill_keepalived(lab, host),
         ClusterFault::StopKeepalived => stop_keepalived(lab, host),
-        ClusterFault::StopAllKeepalived => {
-            (0..HOSTS).try_for_each(|host| stop_keepalived(lab, host))
-        }
+        ClusterFault::StopAllKeepalived => stop_all_keepalived(lab),
         ClusterFault::FreezeVipwatch => signal(lab, "vipwatch", host, "freeze"),
         ClusterFault::KillVipwatch => end_vipwatch(lab, host, "kill"),
         ClusterFault::RestartVipwatch => {
@@ -163,16 +170,45 @@ fn begin(lab: &mut ClusterLab, fault: ClusterFault, host: usize) -> Result<(), F
         ClusterFault::CutReporterWithFinding => with_finding(lab, host, |lab, reporter| {
             cut(lab, LabNetwork::Management, reporter, "cut")
         }),
-        ClusterFault::SimulatedPrimary => simulate(lab, host, "primary"),
+        ClusterFault::SimulatedPrimary => simulate(lab, host, SimulatedPart::Primary),
         ClusterFault::SimulatedLost => {
-            simulate(lab, host, "backup")?;
+            simulate(lab, host, SimulatedPart::Backup)?;
             pause(Duration::from_secs(3));
             simulated_act(lab, "silent", |_, node| {
                 node.fall_silent();
                 Ok(())
             })
         }
+        ClusterFault::SimulatedTwice => simulate(lab, host, SimulatedPart::TwoBackups),
+        ClusterFault::GroupOnOneNode => {
+            lab.act("group", host, "set", |host| host.set_group(&lab.setup, true))
+        }
+        ClusterFault::StateFileOverwritten => {
+            state_file_wrong(lab, host, "state-file", "wrong", |host| host.write_state("backup"))
+        }
+        ClusterFault::StateFileBehind => {
+            state_file_wrong(lab, host, "router", "release", ClusterHost::release_router)
+        }
+        ClusterFault::SameName => lab.act("twin", next(host), "start", |other| {
+            other.start_twin(&lab.setup, node_name(host))
+        }),
+        ClusterFault::ClockStep => {
+            set_clock(lab, host, HOUR)?;
+            pause(Duration::from_secs(2));
+            cut(lab, LabNetwork::Data, host, "cut")?;
+            pause(UNTIL_TWO_PRIMARIES);
+            set_clock(lab, host, -DAY)
+        }
+        ClusterFault::NoPrimaryWithLostNode => {
+            end_vipwatch(lab, host, "kill")?;
+            pause(Duration::from_secs(6));
+            stop_all_keepalived(lab)
+        }
     }
+}
+
+fn stop_all_keepalived(lab: &ClusterLab) -> Result<(), FaultsError> {
+    (0..HOSTS).try_for_each(|host| stop_keepalived(lab, host))
 }
 
 fn recover(lab: &mut ClusterLab, fault: ClusterFault, host: usize) -> Result<(), FaultsError> {
@@ -222,150 +258,29 @@ fn recover(lab: &mut ClusterLab, fault: ClusterFault, host: usize) -> Result<(),
             heal(lab, LabNetwork::Data, host, fault)?;
             (0..HOSTS).try_for_each(|host| heal(lab, LabNetwork::Management, host, fault))
         }
-        ClusterFault::SimulatedPrimary | ClusterFault::SimulatedLost => {
+        ClusterFault::GroupOnOneNode => {
+            lab.act("group", host, "remove", |host| host.set_group(&lab.setup, false))
+        }
+        ClusterFault::StateFileOverwritten => state_file_right(lab, host, "primary"),
+        ClusterFault::StateFileBehind => state_file_right(lab, host, "backup"),
+        ClusterFault::SameName => {
+            lab.act("twin", next(host), "stop", |other| other.end_service("twin", "TERM"))
+        }
+        ClusterFault::ClockStep => {
+            heal(lab, LabNetwork::Data, host, fault)?;
+            pause(Duration::from_secs(4));
+            set_clock(lab, host, 0)
+        }
+        ClusterFault::NoPrimaryWithLostNode => {
+            start_dead_keepalived(lab)?;
+            lab.start_vipwatch(host)
+        }
+        ClusterFault::SimulatedPrimary
+        | ClusterFault::SimulatedLost
+        | ClusterFault::SimulatedTwice => {
             simulated_act(lab, "stop", |host, node| node.stop(host))?;
             lab.simulated = None;
             Ok(())
         }
     }
-}
-
-fn primary(lab: &ClusterLab) -> Result<usize, FaultsError> {
-    lab.primary()?.ok_or_else(|| FaultsError("no host holds the first instance".to_owned()))
-}
-
-/// Sends SIGSTOP (`freeze`) or SIGCONT (`continue`) to a daemon.
-fn signal(lab: &ClusterLab, service: &str, host: usize, how: &str) -> Result<(), FaultsError> {
-    let signal = if how == "freeze" { "STOP" } else { "CONT" };
-    lab.act(service, host, how, |host| host.signal_service(service, signal))
-}
-
-/// Ends the node with SIGKILL (`kill`) or SIGTERM (`stop`).
-fn end_vipwatch(lab: &ClusterLab, host: usize, how: &str) -> Result<(), FaultsError> {
-    let signal = if how == "kill" { "KILL" } else { "TERM" };
-    lab.act("vipwatch", host, how, |host| host.end_service("vipwatch", signal))
-}
-
-fn kill_etcd(lab: &ClusterLab, host: usize) -> Result<(), FaultsError> {
-    lab.act("etcd", host, "kill", |host| host.end_service("etcd", "KILL"))
-}
-
-/// Kills the leader and the next member.
-fn lose_quorum(lab: &ClusterLab, leader: usize) -> Result<(), FaultsError> {
-    kill_etcd(lab, leader)?;
-    kill_etcd(lab, (leader + 1) % HOSTS)
-}
-
-fn start_dead_members(lab: &ClusterLab) -> Result<(), FaultsError> {
-    let dead: Vec<usize> =
-        (0..HOSTS).filter(|host| !lab.hosts[*host].is_service_alive("etcd")).collect();
-    dead.iter().try_for_each(|host| lab.act("etcd", *host, "start", ClusterHost::start_etcd))
-}
-
-/// Takes a host out of a network (`cut`), or lets it receive (`deaf`) or send (`mute`) nothing.
-fn cut(lab: &ClusterLab, network: LabNetwork, host: usize, how: &str) -> Result<(), FaultsError> {
-    lab.act(network.word(), host, how, |host| match how {
-        "deaf" => host.block_received(network),
-        "mute" => host.block_sent(network),
-        _ => host.set_plugged(network, false),
-    })
-}
-
-fn heal(
-    lab: &ClusterLab,
-    network: LabNetwork,
-    host: usize,
-    fault: ClusterFault,
-) -> Result<(), FaultsError> {
-    lab.act(network.word(), host, "heal", |host| match fault {
-        ClusterFault::EtcdReceiveLoss | ClusterFault::DataReceiveLoss => {
-            host.unblock_received(network)
-        }
-        ClusterFault::EtcdSendLoss | ClusterFault::DataSendLoss => host.unblock_sent(network),
-        _ => host.set_plugged(network, true),
-    })
-}
-
-/// Sends a signal to the VRRP process.
-fn keepalived(lab: &ClusterLab, host: usize, how: &str, signal: &str) -> Result<(), FaultsError> {
-    lab.act("keepalived", host, how, |host| {
-        let pids = host.base.keepalived_pids();
-        let pids = pids.ok_or_else(|| FaultsError("keepalived does not run".to_owned()))?;
-        host.base.signal(&[(signal, pids.child)])
-    })
-}
-
-/// Kills both processes, so that the addresses stay.
-fn kill_keepalived(lab: &ClusterLab, host: usize) -> Result<(), FaultsError> {
-    lab.act("keepalived", host, "kill", |host| {
-        host.end_keepalived(|pids| {
-            vec![("STOP", pids.parent), ("KILL", pids.child), ("KILL", pids.parent)]
-        })
-    })
-}
-
-fn stop_keepalived(lab: &ClusterLab, host: usize) -> Result<(), FaultsError> {
-    lab.act("keepalived", host, "stop", |host| {
-        host.end_keepalived(|pids| vec![("TERM", pids.parent)])
-    })
-}
-
-fn start_dead_keepalived(lab: &ClusterLab) -> Result<(), FaultsError> {
-    let dead: Vec<usize> =
-        (0..HOSTS).filter(|host| lab.hosts[*host].base.keepalived_pids().is_none()).collect();
-    dead.iter()
-        .try_for_each(|host| lab.act("keepalived", *host, "start", ClusterHost::start_keepalived))
-}
-
-/// Compacts etcd through a member of another host.
-fn compact(lab: &ClusterLab, cut_off: usize) -> Result<(), FaultsError> {
-    lab.act("compaction", (cut_off + 1) % HOSTS, "compact", ClusterHost::compact_etcd)
-}
-
-/// Adds an address to the configuration of keepalived, or removes it, and lets keepalived read it.
-fn edit(lab: &ClusterLab, host: usize, has_extra: bool) -> Result<(), FaultsError> {
-    let mut addresses = lab.setup.keepalived.addresses(0);
-    let extra = crate::setup::extra_address(&lab.setup.keepalived);
-    addresses.extend(has_extra.then(|| extra.to_owned()));
-    let details = json!({ "node": host, "addresses": addresses, "is_edited": has_extra });
-    lab.journal.write("configure", &details)?;
-    lab.hosts[host].configure(&lab.setup, has_extra)?;
-    lab.journal.write("configured", &details)?;
-    lab.act("keepalived", host, "reload", |host| {
-        let pids = host.base.keepalived_pids();
-        let pids = pids.ok_or_else(|| FaultsError("keepalived does not run".to_owned()))?;
-        host.base.signal(&[("HUP", pids.parent)])
-    })
-}
-
-/// Causes two primaries, waits for their finding, and then lets the reporter fail.
-fn with_finding(
-    lab: &ClusterLab,
-    host: usize,
-    fail: impl FnOnce(&ClusterLab, usize) -> Result<(), FaultsError>,
-) -> Result<(), FaultsError> {
-    cut(lab, LabNetwork::Data, host, "cut")?;
-    pause(UNTIL_TWO_PRIMARIES);
-    observe(lab)?;
-    lab.reporter().map_or(Ok(()), |reporter| fail(lab, reporter))
-}
-
-fn simulate(lab: &mut ClusterLab, host: usize, role: &str) -> Result<(), FaultsError> {
-    let entry = |phase: &str| json!({ "how": role, "phase": phase });
-    lab.journal.write("simulated", &entry("begin"))?;
-    lab.simulated = Some(SimulatedNode::start(&lab.hosts[host], &lab.setup, role)?);
-    lab.journal.write("simulated", &entry("done"))
-}
-
-fn simulated_act(
-    lab: &mut ClusterLab,
-    how: &str,
-    work: impl FnOnce(&ClusterHost, &mut SimulatedNode) -> Result<(), FaultsError>,
-) -> Result<(), FaultsError> {
-    let entry = |phase: &str| json!({ "how": how, "phase": phase });
-    lab.journal.write("simulated", &entry("begin"))?;
-    if let Some(node) = &mut lab.simulated {
-        work(&lab.hosts[0], node)?;
-    }
-    lab.journal.write("simulated", &entry("done"))
 }

@@ -7,9 +7,11 @@
 //!   br2  notification out0   webhooks to the recorder; it has no faults
 //! ```
 
+mod clock;
 pub mod cluster_host;
 pub mod etcd;
 pub mod recorders;
+pub mod router;
 pub mod simulated;
 
 use std::path::{Path, PathBuf};
@@ -37,7 +39,6 @@ pub struct ClusterLab {
     /// A node that exists only as records in etcd; `None` before the injector has created it.
     pub simulated: Option<SimulatedNode>,
     pub directory: PathBuf,
-    vipwatch: PathBuf,
     /// Recording processes, which end with the sandbox.
     recorders: Vec<Child>,
 }
@@ -65,7 +66,6 @@ impl ClusterLab {
             hosts,
             simulated: None,
             directory: directory.to_owned(),
-            vipwatch: vipwatch.to_owned(),
             recorders: Vec::new(),
         };
         lab.record_wire()?;
@@ -82,7 +82,8 @@ impl ClusterLab {
         }
         for host in &mut lab.hosts {
             host.set_program(vipwatch);
-            host.start_vipwatch(&lab.setup, vipwatch)?;
+            std::fs::create_dir_all(host.router_directory())?;
+            host.start_vipwatch(&lab.setup)?;
         }
         for host in &mut lab.hosts {
             host.wait_for_vipwatch()?;
@@ -119,7 +120,7 @@ impl ClusterLab {
     /// Starts the node of a host again.
     pub fn start_vipwatch(&self, host: usize) -> Result<(), FaultsError> {
         self.act("vipwatch", host, "start", |host| {
-            host.start_vipwatch(&self.setup, &self.vipwatch)?;
+            host.start_vipwatch(&self.setup)?;
             host.wait_for_vipwatch()
         })
     }

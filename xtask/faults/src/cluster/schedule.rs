@@ -127,6 +127,20 @@ faults! {
     SimulatedPrimary "simulated-primary" [Primary] 8 ["cluster-two-primaries"];
     /// A simulated node with a clock that steps falls silent.
     SimulatedLost "simulated-lost" [Primary] 10 ["cluster-node-lost"];
+    /// A simulated node has two instances in the first group.
+    SimulatedTwice "simulated-twice" [Primary] 9 ["cluster-ambiguous-group"];
+    /// The first instance is in a configured group on one host only.
+    GroupOnOneNode "group-on-one-node" [Primary, Backup] 11 ["cluster-ambiguous-group"];
+    /// A router is primary, and its state file is overwritten with `backup`.
+    StateFileOverwritten "state-file-overwritten" [Primary, Backup] 22 ["cluster-disagreement"];
+    /// A router loses its address, and its state file still says `primary`.
+    StateFileBehind "state-file-behind" [Primary, Backup] 22 ["cluster-disagreement"];
+    /// A second node with the name of the host's node runs on the next host.
+    SameName "same-name" [Primary, Backup, Reporter] 16 [];
+    /// The wall clock of the node steps forwards and backwards, and the host leaves the data network.
+    ClockStep "clock-step" [Reporter, Primary] 8 ["cluster-two-primaries"];
+    /// SIGKILL to the node; when it is lost, SIGTERM to keepalived on all hosts.
+    NoPrimaryWithLostNode "no-primary-with-lost-node" [Primary, Backup] 18 ["cluster-no-primary"];
 }
 
 /// The schedule of a seed: four to six different faults.

@@ -2,7 +2,7 @@
 //! The lab of one seed: keepalived's configuration, and the times of the cluster view.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -17,6 +17,11 @@ pub const TARGET: &str = "recorder";
 pub const RECORDER: &str = "10.7.0.254:8080";
 /// The prefix of all keys of vipwatch.
 pub const PREFIX: &str = "/vipwatch/v1/default/";
+
+/// `node.audit_every` of each node: the shortest time that it accepts.
+pub const AUDIT_SECONDS: u64 = 10;
+/// The group that one node can have in its configuration.
+pub const GROUP: &str = "lab";
 
 /// Seconds of the settings of `[cluster]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +41,39 @@ pub struct ClusterRunSetup {
     pub min_backups: u8,
     /// Each node follows all groups of the domain.
     pub has_full_view: bool,
+    /// The injector can step the wall clock of each node.
+    pub has_own_clocks: bool,
+}
+
+/// The files and the name of one `vipwatch node`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFiles {
+    pub name: String,
+    pub config: PathBuf,
+    pub state: PathBuf,
+    pub socket: PathBuf,
+}
+
+impl NodeFiles {
+    /// Those of the node of a host.
+    pub fn of_host(host: usize, directory: &Path) -> Self {
+        Self {
+            name: node_name(host),
+            config: directory.join("vipwatch.toml"),
+            state: directory.join("state"),
+            socket: directory.join("node.sock"),
+        }
+    }
+
+    /// Those of a second node on a host, with the name of the node of another host.
+    pub fn of_twin(name: String, directory: &Path) -> Self {
+        Self {
+            name,
+            config: directory.join("twin.toml"),
+            state: directory.join("twin-state"),
+            socket: directory.join("twin.sock"),
+        }
+    }
 }
 
 impl ClusterRunSetup {
@@ -61,7 +99,8 @@ impl ClusterRunSetup {
         };
         let times = ClusterTimes { heartbeat: 1, lease: 3, settle: 2, slow_settle: 4 };
         let min_backups = if random.chance(50) { 2 } else { 1 };
-        Self { keepalived, times, min_backups, has_full_view: random.chance(30) }
+        let has_full_view = random.chance(30);
+        Self { keepalived, times, min_backups, has_full_view, has_own_clocks: false }
     }
 
     /// A short description for the table of results.
@@ -84,32 +123,39 @@ impl ClusterRunSetup {
         let ClusterTimes { heartbeat, lease, settle, slow_settle } = self.times;
         document["times"] = json!({
             "heartbeat": heartbeat, "lease": lease, "settle": settle, "slow_settle": slow_settle,
+            "audit": AUDIT_SECONDS,
         });
         document
     }
 
-    /// The configuration of the node on one host.
-    pub fn node_conf(&self, host: usize, directory: &Path) -> String {
+    /// The configuration of a node on one host, in the directory of the host.
+    pub fn node_conf(&self, host: usize, directory: &Path, files: &NodeFiles) -> String {
         let directory = directory.display();
+        let (state, socket) = (files.state.display(), files.socket.display());
         let ClusterTimes { heartbeat, lease, settle, slow_settle } = self.times;
         let view = if self.has_full_view { "full" } else { "own" };
         let endpoints: Vec<String> = (0..HOSTS)
             .map(|member| format!("\"http://{}:2379\"", etcd_address((host + member) % HOSTS)))
             .collect();
         format!(
-            "[node]\nname = \"{name}\"\nstate_dir = \"{directory}/state\"\nsocket = \"{directory}/node.sock\"\n\
-             log = \"text\"\n[find]\nkeepalived_conf = \"{directory}/keepalived.conf\"\n\
+            "[node]\nname = \"{name}\"\nstate_dir = \"{state}\"\nsocket = \"{socket}\"\n\
+             log = \"text\"\naudit_every = \"{AUDIT_SECONDS}s\"\n[find]\nkeepalived_conf = \"{directory}/keepalived.conf\"\n\
              neutron_state_path = \"{directory}/neutron\"\n[witness]\nenabled = true\nsent = []\n\
              [cluster]\nendpoints = [{endpoints}]\nview = \"{view}\"\nheartbeat = \"{heartbeat}s\"\n\
              lease = \"{lease}s\"\nsettle = \"{settle}s\"\nslow_settle = \"{slow_settle}s\"\n\
              min_backups = {min_backups}\n\
              [[notify]]\ninstances = [\"*\"]\n[[notify.webhook]]\nname = \"{TARGET}\"\n\
              url = \"http://{RECORDER}/{name}\"\non = [\"finding\"]\ndeliver = \"every\"\n",
-            name = node_name(host),
+            name = files.name,
             endpoints = endpoints.join(", "),
             min_backups = self.min_backups,
         )
     }
+}
+
+/// The lines of a node's configuration that put the first instance into [`GROUP`].
+pub fn group_conf() -> String {
+    format!("[[group]]\nname = \"{GROUP}\"\ninstances = [\"VI_1\"]\n")
 }
 
 /// The name of a node.
@@ -136,7 +182,9 @@ mod tests {
 
     #[test]
     fn all_members_are_endpoints_of_each_node() {
-        let text = ClusterRunSetup::of(1).node_conf(1, Path::new("/lab"));
+        let directory = Path::new("/lab");
+        let files = NodeFiles::of_host(1, directory);
+        let text = ClusterRunSetup::of(1).node_conf(1, directory, &files);
         assert!(
             text.contains("endpoints = [\"http://10.8.0.2:2379\", \"http://10.8.0.3:2379\""),
             "{text}"

@@ -4,14 +4,14 @@
 
 use std::collections::BTreeSet;
 
+use super::groups::LabGroup;
 use super::published::{PossibleStates, Presence, Published, SIMULATED_NODE};
 use crate::moment::Micros;
 
 /// The subject of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FactSubject {
-    /// The group of an instance.
-    Group(usize),
+    Group(LabGroup),
     Node(usize),
 }
 
@@ -21,6 +21,18 @@ pub enum Holds {
     No,
     Maybe,
     Yes,
+}
+
+impl Holds {
+    /// `Yes` if all values are true, `No` if none is.
+    pub fn of_all(values: impl Iterator<Item = bool>) -> Self {
+        let values: BTreeSet<bool> = values.collect();
+        match (values.contains(&true), values.contains(&false)) {
+            (true, false) => Self::Yes,
+            (true, true) => Self::Maybe,
+            (false, _) => Self::No,
+        }
+    }
 }
 
 /// A period in which a condition has one value.
@@ -46,6 +58,8 @@ struct NodeState {
     presence: Presence,
     role: &'static str,
     is_edited: bool,
+    silence: Holds,
+    difference: Holds,
 }
 
 impl NodeState {
@@ -58,8 +72,12 @@ impl NodeState {
     }
 }
 
+const AMBIGUOUS: &str = "cluster-ambiguous-group";
+
 /// The names of findings about a group.
-const GROUP_FINDINGS: [&str; 4] = [
+const GROUP_FINDINGS: [&str; 6] = [
+    AMBIGUOUS,
+    "cluster-disagreement",
     "cluster-two-primaries",
     "cluster-no-primary",
     "cluster-too-few-backups",
@@ -69,20 +87,16 @@ const GROUP_FINDINGS: [&str; 4] = [
 /// The conditions of all groups and nodes.
 pub fn timelines(published: &Published<'_>) -> Vec<ConditionTimeline> {
     let mut timelines = Vec::new();
-    for instance in 0..published.facts.run.instances.len() {
+    for group in LabGroup::all(published.facts) {
         for name in GROUP_FINDINGS {
-            let spans = spans(published, |at| group_holds(published, name, instance, at));
-            timelines.push(ConditionTimeline {
-                name,
-                subject: FactSubject::Group(instance),
-                spans,
-            });
+            let spans = spans(published, |at| group_holds(published, name, group, at));
+            timelines.push(ConditionTimeline { name, subject: FactSubject::Group(group), spans });
         }
     }
     for node in 0..=SIMULATED_NODE {
         let holds = |at: Micros| {
-            let presence = published.states(node, 0, at).presence;
-            of_all(presence.iter().map(|presence| *presence == Presence::Lost))
+            let presence = published.node_presence(node, at);
+            Holds::of_all(presence.iter().map(|presence| *presence == Presence::Lost))
         };
         let subject = FactSubject::Node(node);
         timelines.push(ConditionTimeline {
@@ -108,19 +122,19 @@ fn spans(published: &Published<'_>, holds: impl Fn(Micros) -> Holds) -> Vec<Hold
     spans
 }
 
-/// `Yes` if all values are true, `No` if none is.
-fn of_all(values: impl Iterator<Item = bool>) -> Holds {
-    let values: BTreeSet<bool> = values.collect();
-    match (values.contains(&true), values.contains(&false)) {
-        (true, false) => Holds::Yes,
-        (true, true) => Holds::Maybe,
-        (false, _) => Holds::No,
+fn group_holds(published: &Published<'_>, name: &str, group: LabGroup, at: Micros) -> Holds {
+    // A group that is ambiguous has no other finding.
+    match (name, published.ambiguity(group, at)) {
+        (AMBIGUOUS, ambiguity) => ambiguity,
+        (_, Holds::Yes) => Holds::No,
+        (_, Holds::Maybe) => unambiguous_holds(published, name, group, at).min(Holds::Maybe),
+        (_, Holds::No) => unambiguous_holds(published, name, group, at),
     }
 }
 
-fn group_holds(published: &Published<'_>, name: &str, instance: usize, at: Micros) -> Holds {
+fn unambiguous_holds(published: &Published<'_>, name: &str, group: LabGroup, at: Micros) -> Holds {
     let nodes: Vec<PossibleStates> =
-        (0..=SIMULATED_NODE).map(|node| published.states(node, instance, at)).collect();
+        (0..=SIMULATED_NODE).map(|node| published.states(node, group, at)).collect();
     let min_backups = published.facts.min_backups;
     let combinations = combinations(&nodes);
     let values: BTreeSet<Holds> =
@@ -142,7 +156,8 @@ fn combinations(nodes: &[PossibleStates]) -> Vec<Vec<NodeState>> {
                     for is_edited in &node.is_edited {
                         let (presence, is_edited) = (*presence, *is_edited);
                         let mut states = before.clone();
-                        states.push(NodeState { presence, role, is_edited });
+                        let (silence, difference) = (node.silence, node.difference);
+                        states.push(NodeState { presence, role, is_edited, silence, difference });
                         next.push(states);
                     }
                 }
@@ -163,15 +178,17 @@ fn holds(name: &str, nodes: &[NodeState], min_backups: usize) -> Holds {
     let yes = |is_true: bool| if is_true { Holds::Yes } else { Holds::No };
     match name {
         "cluster-two-primaries" => yes(claims >= 2),
+        "cluster-no-primary" if claims == 0 && live.len() == known.len() => yes(!live.is_empty()),
         // Without all nodes, the adverts decide: a lost node may still be primary.
-        "cluster-no-primary" if claims == 0 && !live.is_empty() => {
-            if live.len() == known.len() {
-                Holds::Yes
-            } else {
-                Holds::Maybe
-            }
+        "cluster-no-primary" if claims == 0 => {
+            let backups = live.iter().filter(|node| node.role == "backup");
+            backups.map(|node| node.silence).max().unwrap_or(Holds::No)
         }
-        "cluster-too-few-backups" => yes(claims == 1 && known.len() >= 2 && backups < min_backups),
+        // The domain has three nodes, also if the group has one member.
+        "cluster-too-few-backups" => yes(claims == 1 && backups < min_backups),
+        "cluster-disagreement" => {
+            live.iter().map(|node| node.difference).max().unwrap_or(Holds::No)
+        }
         "cluster-different-configuration" => {
             yes(live.iter().any(|node| node.is_edited) && live.iter().any(|node| !node.is_edited))
         }
@@ -184,7 +201,8 @@ mod tests {
     use super::*;
 
     fn node(presence: Presence, role: &'static str) -> NodeState {
-        NodeState { presence, role, is_edited: false }
+        let (silence, difference) = (Holds::No, Holds::No);
+        NodeState { presence, role, is_edited: false, silence, difference }
     }
 
     #[test]
@@ -201,8 +219,19 @@ mod tests {
         let none = |other: NodeState| holds("cluster-no-primary", &[live, other], 1);
         assert_eq!(none(node(Presence::Live, "fault")), Holds::Yes);
         assert_eq!(none(node(Presence::Absent, "primary")), Holds::Yes);
-        assert_eq!(none(node(Presence::Lost, "primary")), Holds::Maybe);
+        assert_eq!(none(node(Presence::Lost, "primary")), Holds::No, "adverts are received");
         assert_eq!(none(node(Presence::Live, "primary")), Holds::No);
+    }
+
+    #[test]
+    fn without_adverts_a_lost_primary_is_no_primary() {
+        let lost = node(Presence::Lost, "primary");
+        for silence in [Holds::Yes, Holds::Maybe] {
+            let silent = NodeState { silence, ..node(Presence::Live, "backup") };
+            assert_eq!(holds("cluster-no-primary", &[silent, lost], 1), silence);
+            let stopped = NodeState { role: "fault", ..silent };
+            assert_eq!(holds("cluster-no-primary", &[stopped, lost], 1), Holds::No);
+        }
     }
 
     #[test]
@@ -211,6 +240,8 @@ mod tests {
             presence: presence.iter().copied().collect(),
             roles: BTreeSet::from([role]),
             is_edited: BTreeSet::from([false]),
+            silence: Holds::No,
+            difference: Holds::No,
         };
         let nodes = [
             states(&[Presence::Live], "primary"),

@@ -2,18 +2,24 @@
 //! The facts of a run, from the log of the injector and the recordings of the kernels: when each node could not reach etcd,
 //! when etcd could not answer, and which roles each kernel showed.
 
+pub mod periods;
 mod reach;
+mod silence;
 mod simulated;
 
 use std::path::Path;
 
 use serde_json::Value;
 
+pub use self::periods::ActPeriod;
+use self::periods::periods;
 pub use self::reach::{NodeBreak, UnstablePeriod};
+pub use self::silence::SilentPeriod;
 pub use self::simulated::SimulatedLife;
 use crate::FaultsError;
-use crate::check::recorded_run::RecordedRun;
+use crate::check::recorded_run::{InstanceFacts, RecordedRun, numbers};
 use crate::check::roles::{self, Span};
+use crate::check::wire::{self, WireAdvert};
 use crate::cluster::setup::HOSTS;
 use crate::journal::JournalEntry;
 use crate::moment::{Micros, SECOND};
@@ -26,6 +32,8 @@ pub struct LabTimes {
     pub lease: Micros,
     pub settle: Micros,
     pub slow_settle: Micros,
+    /// The time within which a node audits each instance.
+    pub audit: Micros,
 }
 
 /// The facts about one node.
@@ -36,6 +44,20 @@ pub struct HostFacts {
     pub breaks: Vec<NodeBreak>,
     /// When the configuration of keepalived had one more address; each with its beginning and its end.
     pub edits: Vec<(Micros, Micros)>,
+    /// For each instance, the periods in which the host received no adverts.
+    pub silences: Vec<Vec<SilentPeriod>>,
+    /// When the configuration of the node had the first instance in a group.
+    pub grouped: Vec<ActPeriod>,
+    /// When the host had a router.
+    pub routers: Vec<ActPeriod>,
+    /// When the router did not hold its address.
+    pub released: Vec<ActPeriod>,
+    /// When the state file of the router differed from the kernel.
+    pub differs: Vec<ActPeriod>,
+    /// When a second node ran on the host, with the name of another node.
+    pub twins: Vec<ActPeriod>,
+    /// When the wall clock of the node differed from that of the machine.
+    pub stepped: Vec<ActPeriod>,
 }
 
 /// All facts of a run.
@@ -56,14 +78,10 @@ impl RecordedFacts {
     pub fn read(directory: &Path) -> Result<Self, FaultsError> {
         let run = RecordedRun::read(directory)?;
         let (journal, end) = (&run.journal, run.end);
-        let mut hosts = Vec::new();
-        for host in 0..HOSTS {
-            let own = directory.join(format!("node{host}"));
-            let timeline = roles::read(&own, &run.instances, &run.configured(host), end)?;
-            let breaks = reach::breaks(journal, host, end);
-            let edits = edits(journal, host, end);
-            hosts.push(HostFacts { roles: timeline.roles, breaks, edits });
-        }
+        let adverts = wire::read(&directory.join("wire.pcap"))?;
+        let hosts = (0..HOSTS)
+            .map(|host| HostFacts::read(directory, &run, &adverts, host))
+            .collect::<Result<Vec<HostFacts>, FaultsError>>()?;
         let seconds = |name: &str| run.setup["times"][name].as_i64().unwrap_or(0) * SECOND;
         Ok(Self {
             times: LabTimes {
@@ -72,6 +90,7 @@ impl RecordedFacts {
                 lease: seconds("lease"),
                 settle: seconds("settle"),
                 slow_settle: seconds("slow_settle"),
+                audit: seconds("audit"),
             },
             min_backups: usize::try_from(run.setup["min_backups"].as_u64().unwrap_or(1))?,
             hosts,
@@ -102,6 +121,59 @@ impl RecordedFacts {
         }
         end
     }
+}
+
+impl HostFacts {
+    fn read(
+        directory: &Path,
+        run: &RecordedRun,
+        adverts: &[WireAdvert],
+        host: usize,
+    ) -> Result<Self, FaultsError> {
+        let (journal, end) = (&run.journal, run.end);
+        let own = directory.join(format!("node{host}"));
+        let timeline = roles::read(&own, &run.instances, &run.configured(host), end)?;
+        let between = |acts: &[(&str, &str, bool)]| {
+            periods(journal, host, end, |entry| {
+                let is_act =
+                    |(act, word, _): &&(&str, &str, bool)| entry.act == *act && how(entry) == *word;
+                acts.iter().find(is_act).map(|(_, _, is_begin)| *is_begin)
+            })
+        };
+        Ok(Self {
+            roles: timeline.roles,
+            breaks: reach::breaks(journal, host, end),
+            edits: edits(journal, host, end),
+            silences: silences(run, adverts, host),
+            grouped: between(&[("group", "set", true), ("group", "remove", false)]),
+            routers: between(&[("router", "create", true), ("router", "remove", false)]),
+            released: between(&[("router", "release", true), ("router", "remove", false)]),
+            differs: between(&[
+                ("state-file", "wrong", true),
+                ("router", "release", true),
+                ("state-file", "right", false),
+            ]),
+            twins: between(&[("twin", "start", true), ("twin", "stop", false)]),
+            stepped: between(&[("clock", "step", true), ("clock", "real", false)]),
+        })
+    }
+}
+
+/// The silent periods of a host, for each instance.
+fn silences(run: &RecordedRun, adverts: &[WireAdvert], host: usize) -> Vec<Vec<SilentPeriod>> {
+    // The capture of a node is incomplete after a start of the node, and after a change of its link.
+    let is_disturbing = |entry: &&JournalEntry| {
+        entry.node == Some(host) && matches!(entry.act.as_str(), "data" | "vipwatch")
+    };
+    let disturbed: Vec<Micros> =
+        run.journal.iter().filter(is_disturbing).map(|entry| entry.at).collect();
+    let port = numbers::<u32>(&run.setup["ports"]).get(host).copied().unwrap_or_default();
+    let of_instance = |instance: &InstanceFacts| {
+        let delivered = silence::delivered(adverts, port, instance.vrid);
+        let range = (run.start, run.end);
+        silence::silences(&delivered, &disturbed, run.advert_interval(), range)
+    };
+    run.instances.iter().map(of_instance).collect()
 }
 
 fn how(entry: &JournalEntry) -> &str {

@@ -4,6 +4,7 @@
 use super::conditions::{self, ConditionTimeline, FactSubject, Holds, HoldsSpan};
 use super::facts::RecordedFacts;
 use super::flapping;
+use super::groups::LabGroup;
 use super::published::Published;
 use super::recorded::ClusterFinding;
 use crate::check::verdict::{RunVerdict, Strictness};
@@ -29,7 +30,7 @@ fn times(name: &str, facts: &RecordedFacts) -> FindingTimes {
     let settle = match name {
         "cluster-two-primaries" => times.advert + times.settle,
         "cluster-no-primary" => 4 * times.advert + times.settle,
-        "cluster-node-lost" => times.settle,
+        "cluster-node-lost" | "cluster-ambiguous-group" => times.settle,
         _ => times.slow_settle,
     };
     FindingTimes { settle, deadline: settle + times.heartbeat + BUSY }
@@ -71,7 +72,7 @@ pub struct FindingJudge<'a> {
 /// The name of a subject, for messages.
 fn subject_text(facts: &RecordedFacts, subject: Option<FactSubject>) -> String {
     match subject {
-        Some(FactSubject::Group(instance)) => facts.run.instances[instance].name.clone(),
+        Some(FactSubject::Group(group)) => group.text(facts),
         Some(FactSubject::Node(node)) => format!("node {node}"),
         None => "unknown subject".to_owned(),
     }
@@ -108,8 +109,8 @@ impl<'a> FindingJudge<'a> {
         for timeline in &self.required {
             self.timeline(timeline, findings, verdict);
         }
-        for instance in 0..self.facts().run.instances.len() {
-            flapping::judge_missing(self.published, instance, findings, &self.unavailable, verdict);
+        for group in LabGroup::all(self.facts()) {
+            flapping::judge_missing(self.published, group, findings, &self.unavailable, verdict);
         }
     }
 

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::FactSubject;
+use super::conditions::{FactSubject, Holds};
 use super::findings::CLOCK_MARGIN;
+use super::groups::LabGroup;
 use super::published::{Presence, Published, SIMULATED_NODE};
 use super::recorded::ClusterFinding;
 use crate::check::verdict::RunVerdict;
@@ -21,12 +22,12 @@ const DEADLINE: Micros = 4 * SECOND;
 /// A finding is right if the kernels and the leases could have shown six changes before.
 pub fn judge(published: &Published<'_>, finding: &ClusterFinding, verdict: &mut RunVerdict) {
     let facts = published.facts;
-    let Some(FactSubject::Group(instance)) = finding.subject else {
+    let Some(FactSubject::Group(group)) = finding.subject else {
         verdict.finding(NAME).false_positive += 1;
         verdict.fail("finding-without-fault", format!("{NAME} without a group"));
         return;
     };
-    let changes = possible_changes(published, instance);
+    let changes = possible_changes(published, group);
     let opened = finding.open + CLOCK_MARGIN;
     let before = changes.iter().filter(|at| **at <= opened && **at > finding.open - WINDOW);
     if before.count() >= CHANGES {
@@ -34,20 +35,28 @@ pub fn judge(published: &Published<'_>, finding: &ClusterFinding, verdict: &mut 
         return;
     }
     verdict.finding(NAME).false_positive += 1;
-    let (name, at) = (&facts.run.instances[instance].name, facts.run.clock(finding.open));
+    let (name, at) = (group.text(facts), facts.run.clock(finding.open));
     verdict.fail("finding-without-fault", format!("{name}: {NAME} at {at} s ({})", finding.text));
 }
 
 /// All times at which the set of holders can change in etcd.
-fn possible_changes(published: &Published<'_>, instance: usize) -> Vec<Micros> {
+fn possible_changes(published: &Published<'_>, group: LabGroup) -> Vec<Micros> {
     let facts = published.facts;
     let mut changes = Vec::new();
     for host in &facts.hosts {
         let is_held = |role: &str| matches!(role, "primary" | "partial");
-        let pairs = host.roles[instance].windows(2);
-        let flips = pairs.filter(|pair| is_held(pair[0].value) != is_held(pair[1].value));
+        let roles = group.instance().map_or(&[][..], |instance| &host.roles[instance]);
+        let flips =
+            roles.windows(2).filter(|pair| is_held(pair[0].value) != is_held(pair[1].value));
         changes.extend(flips.map(|pair| pair[1].start));
         changes.extend(host.breaks.iter().flat_map(|broken| [broken.from, broken.heal]));
+        let members = match group {
+            LabGroup::Router => &[&host.routers, &host.released][..],
+            LabGroup::Instance(0) | LabGroup::Configured => &[&host.grouped],
+            LabGroup::Instance(_) => &[],
+        };
+        let members = members.iter().copied().flatten();
+        changes.extend(members.flat_map(|period| [period.from, period.heal]));
     }
     changes.extend(facts.simulated.iter().flat_map(|life| [life.begin, life.stop]));
     changes.sort_unstable();
@@ -57,14 +66,14 @@ fn possible_changes(published: &Published<'_>, instance: usize) -> Vec<Micros> {
 /// Six certain changes, without a change of the reporter meanwhile, need a finding.
 pub fn judge_missing(
     published: &Published<'_>,
-    instance: usize,
+    group: LabGroup,
     findings: &[ClusterFinding],
     unavailable: &[(Micros, Micros)],
     verdict: &mut RunVerdict,
 ) {
     let facts = published.facts;
     let mut changes: Vec<Micros> = Vec::new();
-    for at in certain_changes(published, instance) {
+    for at in certain_changes(published, group) {
         let is_broken = |from: Micros| {
             unavailable.iter().any(|(start, end)| *start < at + DEADLINE && *end > from)
         };
@@ -76,12 +85,12 @@ pub fn judge_missing(
         };
         let is_open = findings.iter().any(|finding| {
             finding.name == NAME
-                && finding.subject == Some(FactSubject::Group(instance))
+                && finding.subject == Some(FactSubject::Group(group))
                 && finding.open <= at + DEADLINE
         });
         if !is_open {
             verdict.finding(NAME).false_negative += 1;
-            let name = &facts.run.instances[instance].name;
+            let name = group.text(facts);
             let (from, at) = (facts.run.clock(from), facts.run.clock(at));
             verdict.fail(
                 "finding-missing",
@@ -93,13 +102,13 @@ pub fn judge_missing(
 }
 
 /// The times at which another set of holders was certain for the first time.
-fn certain_changes(published: &Published<'_>, instance: usize) -> Vec<Micros> {
+fn certain_changes(published: &Published<'_>, group: LabGroup) -> Vec<Micros> {
     let points: Vec<Micros> = published.changes().into_iter().collect();
     let mut changes = Vec::new();
     let mut last: Option<BTreeSet<usize>> = None;
     for pair in points.windows(2) {
         let middle = i64::midpoint(pair[0], pair[1]);
-        let Some(holders) = certain_holders(published, instance, middle) else { continue };
+        let Some(holders) = certain_holders(published, group, middle) else { continue };
         if last.as_ref().is_some_and(|last| *last != holders) {
             changes.push(pair[0]);
         }
@@ -111,12 +120,15 @@ fn certain_changes(published: &Published<'_>, instance: usize) -> Vec<Micros> {
 /// The live holders; `None` if that is not certain.
 fn certain_holders(
     published: &Published<'_>,
-    instance: usize,
+    group: LabGroup,
     at: Micros,
 ) -> Option<BTreeSet<usize>> {
+    if published.ambiguity(group, at) != Holds::No {
+        return None;
+    }
     let mut holders = BTreeSet::new();
     for node in 0..=SIMULATED_NODE {
-        let states = published.states(node, instance, at);
+        let states = published.states(node, group, at);
         let is_live = states.presence.contains(&Presence::Live);
         let is_held = states.roles.iter().any(|role| matches!(*role, "primary" | "partial"));
         if !is_live || !is_held {

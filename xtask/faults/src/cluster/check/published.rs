@@ -4,7 +4,10 @@
 
 use std::collections::BTreeSet;
 
+use super::conditions::Holds;
+use super::facts::periods::during;
 use super::facts::{NodeBreak, RecordedFacts, SimulatedLife};
+use super::groups::LabGroup;
 use crate::check::verdict::Strictness;
 use crate::cluster::setup::HOSTS;
 use crate::moment::{Micros, SECOND};
@@ -40,6 +43,10 @@ pub struct PossibleStates {
     pub roles: BTreeSet<&'static str>,
     /// Whether the published configuration has one more address.
     pub is_edited: BTreeSet<bool>,
+    /// Whether the node publishes that it receives no adverts.
+    pub silence: Holds,
+    /// Whether the node publishes that its state file differs from the kernel.
+    pub difference: Holds,
 }
 
 /// Times within which a node publishes a fact.
@@ -76,15 +83,61 @@ pub struct Published<'a> {
 
 impl Published<'_> {
     /// The possible states of a node at a time.
-    pub fn states(&self, node: usize, instance: usize, at: Micros) -> PossibleStates {
+    pub fn states(&self, node: usize, group: LabGroup, at: Micros) -> PossibleStates {
         if node == SIMULATED_NODE {
-            return self.simulated(instance, at);
+            return self.simulated(group, at);
         }
+        let is_member = self.membership(node, group, at);
+        let mut presence =
+            if is_member.contains(&true) { self.presence(node, at) } else { BTreeSet::new() };
+        if is_member.contains(&false) {
+            presence.insert(Presence::Absent);
+        }
+        let Some(instance) = group.instance() else { return self.router(node, presence, at) };
         PossibleStates {
-            presence: self.presence(node, at),
+            presence,
             roles: self.roles(node, instance, at),
             is_edited: self.edited(node, instance, at),
+            silence: self.silence(node, instance, at),
+            difference: Holds::No,
         }
+    }
+
+    /// The states of the router of a host. Its link has no adverts.
+    fn router(&self, node: usize, presence: BTreeSet<Presence>, at: Micros) -> PossibleStates {
+        let host = &self.facts.hosts[node];
+        let since = self.unpublished_since(node, at) - self.times.role;
+        let released = during(&host.released, since, at);
+        let role = |is_released: &bool| if *is_released { "backup" } else { "primary" };
+        let differs = during(&host.differs, since - self.facts.times.audit, at);
+        PossibleStates {
+            presence,
+            roles: released.iter().map(role).collect(),
+            is_edited: BTreeSet::from([false]),
+            silence: Holds::Maybe,
+            difference: Holds::of_all(differs.into_iter()),
+        }
+    }
+
+    /// The presence of a node, without regard to groups.
+    pub fn node_presence(&self, node: usize, at: Micros) -> BTreeSet<Presence> {
+        if node == SIMULATED_NODE {
+            return self.simulated(LabGroup::Instance(0), at).presence;
+        }
+        self.presence(node, at)
+    }
+
+    /// Whether the node publishes that it receives no adverts of an instance.
+    fn silence(&self, node: usize, instance: usize, at: Micros) -> Holds {
+        let periods = self.facts.hosts[node].silences.get(instance).into_iter().flatten();
+        let mut holds = Holds::No;
+        for period in periods.filter(|period| period.possible <= at && at < period.gone) {
+            let is_certain = period.certain <= at && at < period.end;
+            holds = holds.max(if is_certain { Holds::Yes } else { Holds::Maybe });
+        }
+        // A node that has just connected has not published everything.
+        let has_published = self.unpublished_since(node, at) == at;
+        if has_published { holds } else { Holds::Maybe }
     }
 
     /// All times at which a possible state may change.
@@ -103,6 +156,21 @@ impl Published<'_> {
             changes.extend(starts.flat_map(|at| [at, at + role]));
             let edits = host.edits.iter().flat_map(|(from, to)| [*from, *to]);
             changes.extend(edits.flat_map(|at| [at, at + configuration]));
+            let periods = [
+                (&host.grouped, configuration),
+                (&host.routers, configuration),
+                (&host.released, role),
+                (&host.differs, role + facts.times.audit),
+            ];
+            for (periods, within) in periods {
+                changes.extend(periods.iter().flat_map(|period| {
+                    [period.from, period.done + within, period.heal, period.to + within]
+                }));
+            }
+            let silences = host.silences.iter().flatten();
+            changes.extend(silences.flat_map(|period| {
+                [period.possible, period.certain.min(period.end), period.end, period.gone]
+            }));
         }
         for period in &facts.unstable {
             changes.extend([period.from, period.to, period.to + reconnect]);
@@ -219,12 +287,14 @@ impl Published<'_> {
         possible
     }
 
-    fn simulated(&self, instance: usize, at: Micros) -> PossibleStates {
-        let life = self.facts.simulated.iter().rev().find(|life| life.begin <= at && instance == 0);
+    fn simulated(&self, group: LabGroup, at: Micros) -> PossibleStates {
+        let is_member = group == LabGroup::Instance(0);
+        let life = self.facts.simulated.iter().rev().find(|life| life.begin <= at && is_member);
         let absent = BTreeSet::from([Presence::Absent]);
         let presence = life.map_or(absent, |life| self.simulated_presence(life, at));
         let roles = BTreeSet::from([life.map_or("backup", |life| life.role)]);
-        PossibleStates { presence, roles, is_edited: BTreeSet::from([false]) }
+        let (silence, difference) = (Holds::No, Holds::No);
+        PossibleStates { presence, roles, is_edited: BTreeSet::from([false]), silence, difference }
     }
 
     fn simulated_presence(&self, life: &SimulatedLife, at: Micros) -> BTreeSet<Presence> {

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::conditions::FactSubject;
 use super::facts::RecordedFacts;
+use super::groups::LabGroup;
 use super::published::SIMULATED_NODE;
 use crate::FaultsError;
 use crate::cluster::setup::{HOSTS, PREFIX};
@@ -92,13 +93,13 @@ pub struct EtcdChange {
 /// The changes by revision and key.
 type EtcdChanges = BTreeMap<(i64, String), EtcdChange>;
 
-fn lines(path: &Path) -> Result<Vec<Value>, FaultsError> {
+pub fn lines(path: &Path) -> Result<Vec<Value>, FaultsError> {
     let text = std::fs::read_to_string(path)?;
     // The last line may be incomplete: the recorders end with the sandbox.
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-fn document(line: &Value) -> RecordedDocument {
+pub fn document(line: &Value) -> RecordedDocument {
     RecordedDocument {
         asked: line["wall"].as_i64().unwrap_or_default(),
         until: line["until"].as_i64().unwrap_or_default(),
@@ -195,16 +196,10 @@ fn finding(id: &str, value: &str, open: Micros, facts: &RecordedFacts) -> Cluste
 /// The group or node of a record or document.
 pub fn subject(record: &Value, facts: &RecordedFacts) -> Option<FactSubject> {
     if let Some(group) = record["group"].as_str() {
-        return instance(group, facts).map(FactSubject::Group);
+        return LabGroup::of_id(group, facts).map(FactSubject::Group);
     }
     let node = record["nodes"][0].as_str()?;
     node_number(node).map(FactSubject::Node)
-}
-
-/// The instance of a group: `vrrp:FAMILY:VRID:ADDRESS`.
-pub fn instance(group: &str, facts: &RecordedFacts) -> Option<usize> {
-    let vrid: u8 = group.split(':').nth(2)?.parse().ok()?;
-    facts.run.instances.iter().position(|instance| instance.vrid == vrid)
 }
 
 /// The number of a node with this name.

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::facts::RecordedFacts;
 use super::findings::CLOCK_MARGIN;
+use super::groups::LabGroup;
 use super::published::{Presence, Published, SIMULATED_NODE};
-use super::recorded::{RecordedAnswers, RecordedDocument, instance, node_number, subject};
+use super::recorded::{RecordedAnswers, RecordedDocument, node_number, subject};
 use crate::check::verdict::{RunVerdict, Strictness};
 use crate::cluster::setup::HOSTS;
 use crate::moment::{Micros, SECOND};
@@ -127,19 +128,24 @@ impl ViewJudge<'_> {
             .any(|broken| broken.done + limit < document.asked && document.until < broken.heal)
     }
 
-    /// The possible presences and roles of a node while the document was made.
-    fn possible(
-        &self,
-        node: usize,
-        instance: usize,
-        document: &RecordedDocument,
-    ) -> (BTreeSet<Presence>, BTreeSet<&'static str>) {
+    /// The times with all states that the document can have.
+    fn moments(&self, document: &RecordedDocument) -> Vec<Micros> {
         let lag = self.strictness.limit(VIEW_LAG);
         let (from, to) = (document.asked - lag, document.until + CLOCK_MARGIN);
         let inside = self.changes.range(from..to).flat_map(|at| [*at, *at + 1]);
+        inside.chain([from, to]).collect()
+    }
+
+    /// The possible presences and roles of a member of a group while the document was made.
+    fn possible(
+        &self,
+        node: usize,
+        group: LabGroup,
+        document: &RecordedDocument,
+    ) -> (BTreeSet<Presence>, BTreeSet<&'static str>) {
         let (mut presence, mut roles) = (BTreeSet::new(), BTreeSet::new());
-        for at in inside.chain([from, to]) {
-            let states = self.published.states(node, instance, at);
+        for at in self.moments(document) {
+            let states = self.published.states(node, group, at);
             presence.extend(states.presence);
             roles.extend(states.roles);
         }
@@ -149,7 +155,9 @@ impl ViewJudge<'_> {
     fn nodes(&self, document: &RecordedDocument) -> Option<ViewProblem> {
         let items = document.document["items"].as_array()?;
         for node in 0..=SIMULATED_NODE {
-            let (possible, _) = self.possible(node, 0, document);
+            let moments = self.moments(document);
+            let possible: BTreeSet<Presence> =
+                moments.iter().flat_map(|at| self.published.node_presence(node, *at)).collect();
             let item = items.iter().find(|item| named(&item["node"]) == Some(node));
             let state = item.map_or("absent", |item| item["state"].as_str().unwrap_or_default());
             if !possible.iter().any(|presence| presence.word() == state) {
@@ -164,24 +172,26 @@ impl ViewJudge<'_> {
     fn groups(&self, document: &RecordedDocument) -> Option<ViewProblem> {
         let items = document.document["items"].as_array()?;
         let facts = self.published.facts;
-        for number in 0..facts.run.instances.len() {
-            let mut groups = items.iter().filter(|item| {
-                item["id"].as_str().and_then(|id| instance(id, facts)) == Some(number)
-            });
-            let Some(group) = groups.next() else {
-                return Some(ViewProblem::wrong(format!(
-                    "{} is missing",
-                    facts.run.instances[number].name
-                )));
+        for group in LabGroup::all(facts) {
+            let is_group = |item: &&Value| {
+                item["id"].as_str().and_then(|id| LabGroup::of_id(id, facts)) == Some(group)
             };
-            if groups.next().is_some() {
-                return Some(ViewProblem::wrong(format!(
-                    "{} is in two groups",
-                    facts.run.instances[number].name
-                )));
+            let mut found = items.iter().filter(is_group);
+            let (first, second) = (found.next(), found.next());
+            let name = group.text(facts);
+            if second.is_some() {
+                return Some(ViewProblem::wrong(format!("{name} is in two groups")));
             }
+            let Some(first) = first else {
+                // The view of a node may have only the groups of its own instances.
+                let (own, _) = self.possible(self.host, group, document);
+                if own.contains(&Presence::Absent) {
+                    continue;
+                }
+                return Some(ViewProblem::wrong(format!("{name} is missing")));
+            };
             let problem =
-                (0..=SIMULATED_NODE).find_map(|node| self.member(node, number, group, document));
+                (0..=SIMULATED_NODE).find_map(|node| self.member(node, group, first, document));
             if problem.is_some() {
                 return problem;
             }
@@ -193,12 +203,12 @@ impl ViewJudge<'_> {
     fn member(
         &self,
         node: usize,
-        number: usize,
-        group: &Value,
+        group: LabGroup,
+        item: &Value,
         document: &RecordedDocument,
     ) -> Option<ViewProblem> {
-        let (presence, roles) = self.possible(node, number, document);
-        let members = group["members"].as_array()?;
+        let (presence, roles) = self.possible(node, group, document);
+        let members = item["members"].as_array()?;
         let member = members.iter().find(|member| named(&member["node"]) == Some(node));
         let Some(member) = member else {
             let is_expected = !presence.contains(&Presence::Absent);
@@ -216,7 +226,7 @@ impl ViewJudge<'_> {
         if state == "live" && !roles.contains(role) {
             return Some(ViewProblem::wrong(format!(
                 "{} on node {node} is {role:?}, expected {roles:?}",
-                self.published.facts.run.instances[number].name
+                group.text(self.published.facts)
             )));
         }
         None

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The local findings of the witnesses and the findings of the cluster agree, or a recorded fact explains the difference.
 
-use std::path::Path;
-
-use super::conditions::FactSubject;
+use super::conditions::{FactSubject, Holds};
 use super::facts::RecordedFacts;
+use super::groups::LabGroup;
 use super::published::Published;
 use super::recorded::ClusterFinding;
-use crate::FaultsError;
-use crate::check::answers::{self, FindingSpan};
+use crate::check::answers::FindingSpan;
 use crate::check::verdict::RunVerdict;
 use crate::cluster::setup::HOSTS;
 use crate::moment::{Micros, SECOND};
@@ -19,18 +17,14 @@ const PAIRS: [(&str, &str); 2] =
 /// A finding that is open for less than this need not have a partner.
 const SHORT: Micros = 10 * SECOND;
 
-/// Compares the findings of all nodes with those of the cluster.
+/// Compares the findings of all witnesses with those of the cluster.
 pub fn judge(
-    directory: &Path,
     published: &Published<'_>,
+    local: &[Vec<FindingSpan>],
     findings: &[ClusterFinding],
     verdict: &mut RunVerdict,
-) -> Result<(), FaultsError> {
+) {
     let facts = published.facts;
-    let mut local: Vec<Vec<FindingSpan>> = Vec::new();
-    for host in 0..HOSTS {
-        local.push(answers::read_events(&directory.join(format!("node{host}")))?);
-    }
     for (witness, cluster) in PAIRS {
         for (host, spans) in local.iter().enumerate() {
             for span in spans.iter().filter(|span| span.name == witness) {
@@ -38,10 +32,9 @@ pub fn judge(
             }
         }
         for finding in findings.iter().filter(|finding| finding.name == cluster) {
-            judge_cluster(facts, finding, witness, &local, verdict);
+            judge_cluster(facts, finding, witness, local, verdict);
         }
     }
-    Ok(())
 }
 
 /// A finding of a witness has its partner, unless a node could not reach etcd, or etcd did not answer.
@@ -56,17 +49,20 @@ fn judge_local(
     let facts = published.facts;
     let close = span.close.unwrap_or(facts.run.end);
     let instance = facts.run.instances.iter().position(|instance| instance.name == span.instance);
-    let (Some(instance), true) = (instance, close - span.open >= SHORT) else { return };
+    let (Some(group), true) = (instance.map(LabGroup::Instance), close - span.open >= SHORT) else {
+        return;
+    };
     let has_partner = findings.iter().any(|finding| {
         finding.name == name
-            && finding.subject == Some(FactSubject::Group(instance))
+            && finding.subject == Some(FactSubject::Group(group))
             && finding.open < close
             && finding.close.is_none_or(|close| close > span.open)
     });
     // Any node that could not publish explains it.
     let is_explained = (0..HOSTS)
         .any(|node| published.unpublished_since(node, close) < close.min(facts.run.end))
-        || (0..HOSTS).any(|node| published.unpublished_since(node, span.open) < span.open);
+        || (0..HOSTS).any(|node| published.unpublished_since(node, span.open) < span.open)
+        || [span.open, close].iter().any(|at| published.ambiguity(group, *at) != Holds::No);
     if !has_partner && !is_explained {
         let at = facts.run.clock(span.open);
         let text =
@@ -84,7 +80,7 @@ fn judge_cluster(
     verdict: &mut RunVerdict,
 ) {
     let close = finding.close.unwrap_or(facts.run.end);
-    let Some(FactSubject::Group(instance)) = finding.subject else { return };
+    let Some(FactSubject::Group(LabGroup::Instance(instance))) = finding.subject else { return };
     if close - finding.open < SHORT {
         return;
     }

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::setup::{ClusterRunSetup, etcd_address};
-use super::{recorders, spawn_recorder};
+use super::super::setup::{ClusterRunSetup, NodeFiles, etcd_address, group_conf};
+use super::{clock, recorders, spawn_recorder};
 use crate::FaultsError;
 use crate::lab::host::{KeepalivedPids, LabHost};
 use crate::lab::{output, run, wait_for, write_file};
@@ -144,19 +144,49 @@ impl ClusterHost {
     }
 
     /// Starts the node.
-    pub fn start_vipwatch(
-        &self,
-        setup: &ClusterRunSetup,
-        vipwatch: &Path,
-    ) -> Result<(), FaultsError> {
-        let file = self.directory.join("vipwatch.toml");
-        write_file(&file, &setup.node_conf(self.index(), &self.directory))?;
-        let line = format!("{} node --config {}", vipwatch.display(), file.display());
-        self.start_service("vipwatch", &line)
+    pub fn start_vipwatch(&self, setup: &ClusterRunSetup) -> Result<(), FaultsError> {
+        let files = NodeFiles::of_host(self.index(), &self.directory);
+        write_file(&files.config, &setup.node_conf(self.index(), &self.directory, &files))?;
+        let prefix =
+            if setup.has_own_clocks { clock::prefix(&self.clock_file())? } else { String::new() };
+        self.start_service("vipwatch", &format!("{prefix}{}", self.node_line(&files)))
+    }
+
+    fn node_line(&self, files: &NodeFiles) -> String {
+        format!("{} node --config {}", self.vipwatch.display(), files.config.display())
+    }
+
+    /// Starts a second node on this host, with the name of the node of another host.
+    pub fn start_twin(&self, setup: &ClusterRunSetup, name: String) -> Result<(), FaultsError> {
+        let files = NodeFiles::of_twin(name, &self.directory);
+        write_file(&files.config, &setup.node_conf(self.index(), &self.directory, &files))?;
+        self.start_service("twin", &self.node_line(&files))?;
+        wait_for("the second node of a host", || {
+            Ok(recorders::get(&files.socket, "/v1/instances").ok())
+        })?;
+        recorders::record_documents(&files.socket, &self.file("twin.jsonl"), &["/v1/findings"])
+    }
+
+    /// Puts the first instance into a configured group, or takes it out, and lets the node read its configuration.
+    pub fn set_group(&self, setup: &ClusterRunSetup, has_group: bool) -> Result<(), FaultsError> {
+        let files = NodeFiles::of_host(self.index(), &self.directory);
+        let mut text = setup.node_conf(self.index(), &self.directory, &files);
+        text.push_str(&if has_group { group_conf() } else { String::new() });
+        write_file(&files.config, &text)?;
+        self.signal_service("vipwatch", "HUP")
+    }
+
+    /// Sets the wall clock of the node: seconds after that of the machine.
+    pub fn set_clock(&self, seconds: i64) -> Result<(), FaultsError> {
+        write_file(&self.clock_file(), &format!("{seconds:+}\n"))
+    }
+
+    fn clock_file(&self) -> PathBuf {
+        self.directory.join("clock")
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.directory.join("node.sock")
+        NodeFiles::of_host(self.index(), &self.directory).socket
     }
 
     /// Waits until the node answers; an error if it ends.
@@ -175,7 +205,11 @@ impl ClusterHost {
 
     /// Records the answers of the node: its events, and its documents about the cluster.
     pub fn record_answers(&mut self) -> Result<(), FaultsError> {
-        recorders::record_documents(&self.socket(), &self.directory.join("documents.jsonl"))?;
+        recorders::record_documents(
+            &self.socket(),
+            &self.file("documents.jsonl"),
+            &["/v1/cluster/groups", "/v1/cluster/nodes", "/v1/cluster/findings"],
+        )?;
         let mut watch = self.base.command(&self.vipwatch.display().to_string());
         watch.args(["watch", "-o", "json", "--after", "0", "--config"]);
         watch.arg(self.directory.join("vipwatch.toml"));

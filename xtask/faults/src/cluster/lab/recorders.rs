@@ -21,8 +21,6 @@ use crate::moment::{now, pause};
 const DOCUMENT_PERIOD: Duration = Duration::from_millis(500);
 /// A node that is stopped does not answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// The documents about the cluster.
-const DOCUMENTS: [&str; 3] = ["groups", "nodes", "findings"];
 
 /// Records the changes of all keys of vipwatch, as the member of a host shows them.
 pub fn record_etcd(host: &ClusterHost, prefix: &str, file: &Path) -> Result<(), FaultsError> {
@@ -61,14 +59,19 @@ fn follow(command: &mut Command, file: &mut File) -> Option<i64> {
     next
 }
 
-/// Records the documents of a node about the cluster, again and again.
-pub fn record_documents(socket: &Path, file: &Path) -> Result<(), FaultsError> {
-    let (socket, mut file) = (socket.to_owned(), File::create(file)?);
+/// Records documents of a node, again and again. A document has the last word of its path as its name.
+pub fn record_documents(
+    socket: &Path,
+    file: &Path,
+    paths: &'static [&'static str],
+) -> Result<(), FaultsError> {
+    let mut file = File::options().create(true).append(true).open(file)?;
+    let socket = socket.to_owned();
     std::thread::spawn(move || {
         loop {
-            for name in DOCUMENTS {
-                let asked = now();
-                let document = get(&socket, &format!("/v1/cluster/{name}"))
+            for path in paths {
+                let (asked, name) = (now(), path.rsplit('/').next());
+                let document = get(&socket, path)
                     .ok()
                     .and_then(|text| serde_json::from_str::<Value>(&text).ok());
                 let line =

@@ -31,7 +31,35 @@ const CLOCK: [&str; 3] = ["1970-01-02T00:00:00Z", "2099-12-31T23:59:59Z", "2026-
 pub struct SimulatedNode {
     has_ended: Arc<AtomicBool>,
     heartbeat: Option<JoinHandle<()>>,
-    role_key: String,
+    role_keys: Vec<String>,
+}
+
+/// The part that the simulated node has in the group of the first instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SimulatedPart {
+    Primary,
+    Backup,
+    /// It has two instances with the same VRID and addresses.
+    TwoBackups,
+}
+
+impl SimulatedPart {
+    /// The word in the log of the injector.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Backup => "backup",
+            Self::TwoBackups => "two-backups",
+        }
+    }
+
+    fn role(self) -> &'static str {
+        if self == Self::Primary { "primary" } else { "backup" }
+    }
+
+    fn instances(self) -> &'static [&'static str] {
+        if self == Self::TwoBackups { &["VI_1", "VI_COPY"] } else { &["VI_1"] }
+    }
 }
 
 impl SimulatedNode {
@@ -39,13 +67,18 @@ impl SimulatedNode {
     pub fn start(
         host: &ClusterHost,
         setup: &ClusterRunSetup,
-        role: &str,
+        part: SimulatedPart,
     ) -> Result<Self, FaultsError> {
         let lease = grant(host, setup.times.lease)?;
         let member = grant(host, 600)?;
         let put = |key: &str, value: &Value, lease: &str| put(host, key, value, lease);
         put(&format!("member/{SIMULATED}"), &member_record("running", &member)?, &member)?;
-        put(&role_key(setup), &role_record(setup, role), &member)?;
+        let mut role_keys = Vec::new();
+        for instance in part.instances() {
+            let key = role_key(setup, instance);
+            put(&key, &role_record(setup, instance, part.role()), &member)?;
+            role_keys.push(key);
+        }
         let mut seen = put(&format!("node/{SIMULATED}"), &node_record(setup, 1, 0), &lease)?;
         // A claim is confirmed by a heartbeat after the claim.
         seen = put(&format!("node/{SIMULATED}"), &node_record(setup, 2, seen), &lease)?;
@@ -61,7 +94,7 @@ impl SimulatedNode {
             has_ended: Arc::clone(&has_ended),
         };
         let heartbeat = std::thread::spawn(move || heartbeat.run(seen));
-        Ok(Self { has_ended, heartbeat: Some(heartbeat), role_key: role_key(setup) })
+        Ok(Self { has_ended, heartbeat: Some(heartbeat), role_keys })
     }
 
     /// Ends the heartbeat: the lease expires.
@@ -79,8 +112,9 @@ impl SimulatedNode {
         let record = member_record("stopped", &member)?;
         put(host, &format!("member/{SIMULATED}"), &record, &member)?;
         // A role without a member is that of a lost node, so the member is last.
-        let keys =
-            [format!("node/{SIMULATED}"), self.role_key.clone(), format!("member/{SIMULATED}")];
+        let mut keys = vec![format!("node/{SIMULATED}")];
+        keys.extend(self.role_keys.clone());
+        keys.push(format!("member/{SIMULATED}"));
         keys.iter().try_for_each(|key| {
             output(&mut host.etcdctl(&["del", &format!("{PREFIX}{key}")])).map(drop)
         })
@@ -152,14 +186,14 @@ fn member_record(state: &str, lease: &str) -> Result<Value, FaultsError> {
     }))
 }
 
-fn role_key(setup: &ClusterRunSetup) -> String {
+fn role_key(setup: &ClusterRunSetup, instance: &str) -> String {
     let family = if setup.keepalived.is_ipv6 { "ipv6" } else { "ipv4" };
-    format!("role/vrrp:{family}:{}/{SIMULATED}/VI_1", LabSetup::vrid(0))
+    format!("role/vrrp:{family}:{}/{SIMULATED}/{instance}", LabSetup::vrid(0))
 }
 
-fn role_record(setup: &ClusterRunSetup, role: &str) -> Value {
+fn role_record(setup: &ClusterRunSetup, instance: &str, role: &str) -> Value {
     json!({
-        "schema": 1, "node": SIMULATED, "instance": "VI_1", "name": "VI_1", "epoch": "simulated", "seq": 1,
+        "schema": 1, "node": SIMULATED, "instance": instance, "name": instance, "epoch": "simulated", "seq": 1,
         "role": role, "since": CLOCK[0], "origin": "keepalived", "interface": "eth0", "vrid": LabSetup::vrid(0),
         "priority": 50, "advert_ms": setup.keepalived.advert_millis, "vrrp_version": setup.keepalived.version,
         "addresses": setup.keepalived.addresses(0), "heard": "other",

@@ -11,6 +11,8 @@ pub struct SimulatedLife {
     pub begin: Micros,
     pub ready: Micros,
     pub role: &'static str,
+    /// It has two instances in the group.
+    pub is_twice: bool,
     /// The end of its heartbeats, without a stop.
     pub silent: Option<Micros>,
     pub stop: Micros,
@@ -34,6 +36,7 @@ pub fn lives(journal: &[JournalEntry], end: Micros) -> Vec<SimulatedLife> {
                 begin: entry.at,
                 ready: ended,
                 role: if role == "primary" { "primary" } else { "backup" },
+                is_twice: role == "two-backups",
                 silent: None,
                 stop: end,
                 gone: end,

@@ -5,6 +5,7 @@ use super::*;
 use crate::check::recorded_run::examples::run;
 use crate::check::roles::Span;
 use crate::cluster::check::facts::{HostFacts, LabTimes, NodeBreak, UnstablePeriod};
+use crate::cluster::check::groups::LabGroup;
 use crate::cluster::check::published::PublishTimes;
 
 fn span(start: i64, end: i64, value: &'static str) -> Span<&'static str> {
@@ -25,6 +26,7 @@ pub fn facts() -> RecordedFacts {
             lease: 3 * SECOND,
             settle: 2 * SECOND,
             slow_settle: 4 * SECOND,
+            audit: 10 * SECOND,
         },
         min_backups: 1,
         hosts: vec![host("primary"), host("backup"), host("backup")],
@@ -84,7 +86,7 @@ fn failures(
     verdict.failures.iter().map(|failure| failure.kind).collect()
 }
 
-const GROUP: FactSubject = FactSubject::Group(0);
+const GROUP: FactSubject = FactSubject::Group(LabGroup::Instance(0));
 const TWO: &str = "cluster-two-primaries";
 const LOST: &str = "cluster-node-lost";
 

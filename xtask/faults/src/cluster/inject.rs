@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use self::acts::{
-    UNTIL_TWO_PRIMARIES, compact, cut, edit, end_vipwatch, heal, keepalived, kill_etcd,
-    kill_keepalived, lose_quorum, next, primary, set_clock, signal, simulate, simulated_act,
-    start_dead_keepalived, start_dead_members, state_file_right, state_file_wrong, stop_keepalived,
-    with_finding,
+    compact, cut, edit, end_vipwatch, heal, keepalived, kill_etcd, kill_keepalived, lose_quorum,
+    next, primary, set_clock, signal, simulate, simulated_act, start_dead_keepalived,
+    start_dead_members, state_file_right, state_file_wrong, stop_keepalived, with_finding,
 };
 use super::lab::ClusterLab;
 use super::lab::cluster_host::{ClusterHost, LabNetwork};
@@ -196,7 +195,12 @@ fn begin(lab: &mut ClusterLab, fault: ClusterFault, host: usize) -> Result<(), F
             set_clock(lab, host, HOUR)?;
             pause(Duration::from_secs(2));
             cut(lab, LabNetwork::Data, host, "cut")?;
-            pause(UNTIL_TWO_PRIMARIES);
+            wait_for("a second primary", || {
+                let holders = lab.held(0)?.iter().filter(|held| **held > 0).count();
+                Ok((holders >= 2).then_some(()))
+            })?;
+            // The finding is not open yet: its condition has to last longer.
+            pause(Duration::from_secs(1));
             set_clock(lab, host, -DAY)
         }
         ClusterFault::NoPrimaryWithLostNode => {

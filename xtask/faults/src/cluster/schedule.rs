@@ -137,8 +137,9 @@ faults! {
     StateFileBehind "state-file-behind" [Primary, Backup] 22 ["cluster-disagreement"];
     /// A second node with the name of the host's node runs on the next host.
     SameName "same-name" [Primary, Backup, Reporter] 16 [];
-    /// The wall clock of the node steps forwards and backwards, and the host leaves the data network.
-    ClockStep "clock-step" [Reporter, Primary] 8 ["cluster-two-primaries"];
+    /// The wall clock of the node steps forwards, the host leaves the data network, and while the finding settles the
+    /// clock steps backwards.
+    ClockStep "clock-step" [Reporter, Primary] 12 ["cluster-two-primaries"];
     /// SIGKILL to the node; when it is lost, SIGTERM to keepalived on all hosts.
     NoPrimaryWithLostNode "no-primary-with-lost-node" [Primary, Backup] 18 ["cluster-no-primary"];
 }

@@ -15,7 +15,7 @@ use crate::FaultsError;
 use crate::moment::pause;
 
 /// The time after which a finding of two primaries is open.
-pub const UNTIL_TWO_PRIMARIES: Duration = Duration::from_secs(11);
+const UNTIL_TWO_PRIMARIES: Duration = Duration::from_secs(11);
 /// The time after which a new router is published.
 const UNTIL_PUBLISHED: Duration = Duration::from_secs(5);
 /// The time after which a node has audited an instance, and the finding of the cluster is closed.

@@ -99,11 +99,12 @@ impl Published<'_> {
     /// Some nodes have the first instance in a configured group, and other nodes have it in none.
     fn shared_address(&self, at: Micros) -> Holds {
         let nodes = || (0..HOSTS).map(|node| self.membership(node, LabGroup::Configured, at));
-        let certain = |value: bool| nodes().any(|values| !values.contains(&!value));
-        match (certain(true), certain(false)) {
-            (true, true) => Holds::Yes,
-            _ if nodes().all(|values| !values.contains(&true)) => Holds::No,
-            _ => Holds::Maybe,
+        let is_certain = |value: bool| nodes().any(|values| !values.contains(&!value));
+        let is_possible = |value: bool| nodes().any(|values| values.contains(&value));
+        match (is_certain(true) && is_certain(false), is_possible(true) && is_possible(false)) {
+            (true, _) => Holds::Yes,
+            (false, true) => Holds::Maybe,
+            (false, false) => Holds::No,
         }
     }
 

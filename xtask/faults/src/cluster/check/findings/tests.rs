@@ -4,7 +4,9 @@
 use super::*;
 use crate::check::recorded_run::examples::run;
 use crate::check::roles::Span;
-use crate::cluster::check::facts::{HostFacts, LabTimes, NodeBreak, UnstablePeriod};
+use crate::cluster::check::facts::{
+    ActPeriod, HostFacts, LabTimes, NodeBreak, SilentPeriod, SimulatedLife, UnstablePeriod,
+};
 use crate::cluster::check::groups::LabGroup;
 use crate::cluster::check::published::PublishTimes;
 
@@ -178,4 +180,90 @@ fn few_backups_depend_on_the_setting() {
     assert_eq!(missing, ["finding-missing"]);
     let both = failures(&facts, name, GROUP, &[(38.5, Some(51.0))]);
     assert_eq!(both, ["finding-missing"], "the lost node has no finding");
+}
+
+/// From 30 s to 50 s.
+fn period() -> ActPeriod {
+    let (from, heal) = (30 * SECOND, 50 * SECOND);
+    ActPeriod { from, done: from, heal, to: heal }
+}
+
+const AMBIGUOUS: &str = "cluster-ambiguous-group";
+
+#[test]
+fn a_node_with_two_instances_makes_its_group_ambiguous() {
+    let mut facts = two_primaries();
+    let (begin, stop) = (25 * SECOND, 60 * SECOND);
+    facts.simulated = vec![SimulatedLife {
+        begin,
+        ready: begin,
+        role: "backup",
+        is_twice: true,
+        silent: None,
+        stop,
+        gone: stop,
+    }];
+    assert_eq!(failures(&facts, AMBIGUOUS, GROUP, &[(27.5, Some(61.0))]), [""; 0]);
+    assert_eq!(failures(&facts, AMBIGUOUS, GROUP, &[]), ["finding-missing"]);
+    assert_eq!(
+        failures(&facts, AMBIGUOUS, GROUP, &[(26.0, Some(61.0))]),
+        ["finding-without-fault"]
+    );
+    let other = failures(&facts, TWO, GROUP, &[(33.5, Some(50.5))]);
+    assert_eq!(other, ["finding-without-fault", "finding-missing"], "it has no other finding");
+}
+
+#[test]
+fn a_group_that_one_node_has_is_ambiguous_and_so_is_the_other_part() {
+    let mut facts = facts();
+    facts.hosts[0].grouped = vec![period()];
+    let configured = FactSubject::Group(LabGroup::Configured);
+    let one = failures(&facts, AMBIGUOUS, GROUP, &[(34.0, Some(51.0))]);
+    assert_eq!(one, ["finding-missing"], "that of the configured group");
+    let other = failures(&facts, AMBIGUOUS, configured, &[(34.0, Some(51.0))]);
+    assert_eq!(other, ["finding-missing"]);
+    facts.hosts.iter_mut().for_each(|host| host.grouped = vec![period()]);
+    let all = failures(&facts, AMBIGUOUS, configured, &[(36.0, Some(51.0))]);
+    assert_eq!(all, ["finding-without-fault"], "all nodes have the same group");
+}
+
+#[test]
+fn a_state_file_that_differs_is_reported_after_the_audit() {
+    let mut facts = facts();
+    facts.min_backups = 0;
+    let exists = ActPeriod { from: 20 * SECOND, done: 20 * SECOND, ..period() };
+    facts.hosts[1].routers = vec![ActPeriod { heal: 90 * SECOND, to: 90 * SECOND, ..exists }];
+    facts.hosts[1].differs = vec![period()];
+    let router = FactSubject::Group(LabGroup::Router);
+    let name = "cluster-disagreement";
+    assert_eq!(failures(&facts, name, router, &[(34.5, Some(51.0))]), [""; 0]);
+    assert_eq!(failures(&facts, name, router, &[(47.0, Some(60.0))]), [""; 0]);
+    assert_eq!(failures(&facts, name, router, &[(49.0, Some(60.0))]), ["finding-late"]);
+    assert_eq!(failures(&facts, name, router, &[(31.0, Some(51.0))]), ["finding-without-fault"]);
+    assert_eq!(failures(&facts, name, router, &[(47.0, Some(70.0))]), ["finding-not-closed"]);
+    assert_eq!(failures(&facts, name, router, &[]), ["finding-missing"]);
+}
+
+#[test]
+fn a_lost_primary_is_no_primary_if_no_backup_receives_adverts() {
+    let name = "cluster-no-primary";
+    let mut facts = cut_off(0);
+    facts.min_backups = 0;
+    let lost = |facts: &RecordedFacts, periods: &[(f64, Option<f64>)]| {
+        let mut kinds = failures(facts, name, GROUP, periods);
+        kinds.pop_if(|kind| *kind == "finding-missing").expect("the lost node has no finding");
+        kinds
+    };
+    assert_eq!(lost(&facts, &[]), [""; 0]);
+    assert_eq!(lost(&facts, &[(45.0, Some(50.5))]), ["finding-without-fault"], "it may advertise");
+    let silent = SilentPeriod {
+        possible: 33 * SECOND,
+        certain: 37 * SECOND,
+        end: 50 * SECOND,
+        gone: 53 * SECOND,
+    };
+    facts.hosts[1].silences = vec![vec![silent]];
+    assert_eq!(lost(&facts, &[(43.5, Some(51.0))]), [""; 0]);
+    assert_eq!(lost(&facts, &[]), ["finding-missing"]);
+    assert_eq!(lost(&facts, &[(47.0, Some(51.0))]), ["finding-late"]);
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::conditions::Holds;
 use super::facts::periods::during;
-use super::facts::{NodeBreak, RecordedFacts, SimulatedLife};
+use super::facts::{ActPeriod, NodeBreak, RecordedFacts, SimulatedLife};
 use super::groups::LabGroup;
 use crate::check::verdict::Strictness;
 use crate::cluster::setup::HOSTS;
@@ -109,10 +109,15 @@ impl Published<'_> {
         let since = self.unpublished_since(node, at) - self.times.role;
         let released = during(&host.released, since, at);
         let role = |is_released: &bool| if *is_released { "backup" } else { "primary" };
+        let mut roles: BTreeSet<&'static str> = released.iter().map(role).collect();
+        // The namespace is removed before the files: meanwhile the router cannot become primary.
+        let is_removed =
+            |router: &ActPeriod| router.heal <= at && at < router.to + self.times.configuration;
+        roles.extend(host.routers.iter().any(is_removed).then_some("fault"));
         let differs = during(&host.differs, since - self.facts.times.audit, at);
         PossibleStates {
             presence,
-            roles: released.iter().map(role).collect(),
+            roles,
             is_edited: BTreeSet::from([false]),
             silence: Holds::Maybe,
             difference: Holds::of_all(differs.into_iter()),

@@ -153,7 +153,9 @@ impl PeriodicAudit {
         let start = self.position.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let ids = instances.range((start, Bound::Unbounded)).map(|(id, _)| id.clone());
         let ids: Vec<InstanceId> = ids.take(count).collect();
-        self.position = ids.last().filter(|_| ids.len() >= count).cloned();
+        // After the last instance, the next step begins a new round.
+        self.position =
+            ids.last().filter(|last| instances.keys().next_back() != Some(last)).cloned();
         ids
     }
 }
@@ -172,8 +174,8 @@ pub(super) fn rechecks(
 
 /// How many of `all` instances each step examines, so that all are examined within `interval`.
 fn share(all: usize, interval: Duration) -> usize {
-    let seconds = |span: Duration| usize::try_from(span.as_secs()).unwrap_or(usize::MAX).max(1);
-    all.saturating_mul(seconds(STEP)).div_ceil(seconds(interval)).min(all)
+    let steps = interval.as_secs() / STEP.as_secs();
+    all.div_ceil(usize::try_from(steps).unwrap_or(usize::MAX).max(1))
 }
 
 #[cfg(test)]
@@ -190,15 +192,26 @@ mod tests {
             (0..5).map(|number| (id(number), number)).collect();
         let now = Instant::now();
         let mut audit = PeriodicAudit::new(now);
-        let mut seen = Vec::new();
-        // 5 instances within 25 s: 2 in each step of 10 s.
+        // 5 instances within 25 s: 3 and 2 in two steps of 10 s.
         let interval = Duration::from_secs(25);
-        for step in 1..=4 {
-            seen.extend(audit.take(&instances, interval, now + step * STEP));
+        for step in [1, 3] {
+            let mut seen = audit.take(&instances, interval, now + step * STEP);
+            seen.extend(audit.take(&instances, interval, now + (step + 1) * STEP));
+            assert!(seen.iter().eq(instances.keys()), "{seen:?}");
         }
-        let distinct: BTreeSet<&InstanceId> = seen.iter().collect();
-        assert_eq!((distinct.len(), seen.len()), (5, 7), "all of them, and then again: {seen:?}");
         assert_eq!(audit.take(&instances, interval, now + 4 * STEP), [], "no step is due");
+    }
+
+    #[test]
+    fn all_instances_are_examined_in_each_step_if_the_interval_is_one_step() {
+        let instances: BTreeMap<InstanceId, usize> =
+            (0..2).map(|number| (id(number), number)).collect();
+        let now = Instant::now();
+        let mut audit = PeriodicAudit::new(now);
+        for step in 1..=3 {
+            let seen = audit.take(&instances, STEP, now + step * STEP);
+            assert!(seen.iter().eq(instances.keys()), "step {step}: {seen:?}");
+        }
     }
 
     fn millis((one, other): (u64, u64)) -> (Duration, Duration) {

@@ -73,10 +73,10 @@ impl ClusterBench {
         for number in 0..count {
             pause(BETWEEN_CHANGES);
             // Each role changes twice in succession, so that its group is without a primary for a short time only.
-            let changed = [router(number / 2 % instances)];
-            let changes = publisher.prepare(changed.clone());
+            let routers = [router(number / 2 % instances)];
+            let changes = publisher.prepare(routers.clone());
             let began = Instant::now();
-            publisher.publish(changed);
+            publisher.publish(routers);
             times.extend(watcher.arrivals(began, vec![changes]));
         }
         let ours = Samples::of(times);

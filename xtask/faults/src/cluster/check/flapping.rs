@@ -19,7 +19,7 @@ const WINDOW: Micros = 600 * SECOND;
 /// The time until the finding is open, at the latest.
 const DEADLINE: Micros = 4 * SECOND;
 
-/// A finding is right if the kernels and the leases could have shown six changes before.
+/// A finding is right if the published roles could have shown six changes before.
 pub fn judge(published: &Published<'_>, finding: &ClusterFinding, verdict: &mut RunVerdict) {
     let facts = published.facts;
     let Some(FactSubject::Group(group)) = finding.subject else {
@@ -49,7 +49,8 @@ fn possible_changes(published: &Published<'_>, group: LabGroup) -> Vec<Micros> {
         let flips =
             roles.windows(2).filter(|pair| is_held(pair[0].value) != is_held(pair[1].value));
         changes.extend(flips.map(|pair| pair[1].start));
-        changes.extend(host.breaks.iter().flat_map(|broken| [broken.from, broken.heal]));
+        // A node that comes back publishes the roles that have changed meanwhile.
+        changes.extend(host.breaks.iter().map(|broken| broken.heal));
         let members = match group {
             LabGroup::Router => &[&host.routers, &host.released][..],
             LabGroup::Instance(0) | LabGroup::Configured => &[&host.grouped],
@@ -117,7 +118,8 @@ fn certain_changes(published: &Published<'_>, group: LabGroup) -> Vec<Micros> {
     changes
 }
 
-/// The live holders; `None` if that is not certain.
+/// The nodes that have published that they hold the group; `None` if that is not certain. The loss of a node is no change of
+/// its role, so that nothing is certain while a node is lost or stopped.
 fn certain_holders(
     published: &Published<'_>,
     group: LabGroup,
@@ -129,17 +131,19 @@ fn certain_holders(
     let mut holders = BTreeSet::new();
     for node in 0..=SIMULATED_NODE {
         let states = published.states(node, group, at);
-        let is_live = states.presence.contains(&Presence::Live);
-        let is_held = states.roles.iter().any(|role| matches!(*role, "primary" | "partial"));
-        if !is_live || !is_held {
+        if states.presence == BTreeSet::from([Presence::Absent]) {
             continue;
         }
-        if states.presence.len() > 1
-            || !states.roles.iter().all(|role| matches!(*role, "primary" | "partial"))
-        {
+        if states.presence != BTreeSet::from([Presence::Live]) {
             return None;
         }
-        holders.insert(node);
+        let is_holder = |role: &&str| matches!(*role, "primary" | "partial");
+        let held = states.roles.iter().filter(|role| is_holder(role)).count();
+        match held {
+            0 => {}
+            _ if held == states.roles.len() => drop(holders.insert(node)),
+            _ => return None,
+        }
     }
     Some(holders)
 }

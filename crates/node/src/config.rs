@@ -38,7 +38,10 @@ use vipwatch_history::Retention;
 use vipwatch_linux::file::TextFile;
 use vipwatch_linux::listen::{ListenError, check_path};
 
-pub use self::cluster::{ClusterConfig, ClusterFileError, ClusterIdentityFiles, ClusterLogin};
+pub use self::cluster::{
+    ClusterConfig, ClusterFileError, ClusterIdentityFiles, ClusterLogin, EtcdEndpoint,
+    EtcdFileError,
+};
 pub use self::document::{SettingError, nearest, span};
 pub use self::header::{HeaderError, HeaderValue, TargetHeaderError};
 pub use self::hook_account::{HookAccount, HookAccountError, ResolvedAccount};

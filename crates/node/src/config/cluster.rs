@@ -4,16 +4,18 @@
 //! The files are not read here: they may change while the node runs, and a node must start without etcd.
 //! `vipwatch config check` reads them ([`ClusterConfig::check_files`]).
 
+mod connection;
+mod endpoint;
 mod files;
 
 use std::time::Duration;
 
-use ureq::http::Uri;
 use vipwatch_api::ClusterScope;
 use vipwatch_cluster::key::ClusterName;
 
+pub use self::connection::EtcdFileError;
+pub use self::endpoint::EtcdEndpoint;
 pub use self::files::ClusterFileError;
-use super::credentials::is_readable_in_transit;
 use super::document::{SettingErrors, Table, span};
 use super::sections::set;
 use super::web::WebFile;
@@ -140,20 +142,20 @@ impl ClusterConfig {
 
     /// A password is not sent to another host without encryption, and TLS needs `https://`.
     fn check_encryption(&self, table: &Table<'_, '_>, errors: &mut SettingErrors<'_>) {
-        let is_plain = |endpoint: &&String| endpoint.starts_with("http://");
-        let plain = self.endpoints.iter().find(is_plain);
-        let Some(plain) = plain else { return };
-        if self.endpoints.iter().any(|endpoint| !is_plain(&endpoint)) {
+        let endpoints = || self.endpoints.iter().filter_map(|text| EtcdEndpoint::parse(text).ok());
+        let plain: Vec<EtcdEndpoint> = endpoints().filter(|one| !one.is_encrypted()).collect();
+        let Some(first) = plain.first() else { return };
+        if plain.len() < self.endpoints.len() {
             errors.add(table.offset, "endpoints: use https:// for all of them, or http:// for all");
         }
         if self.ca.is_some() || self.identity.is_some() {
-            let text = format!("ca, certificate and key need endpoints with https://, not {plain}");
+            let text = format!("ca, certificate and key need endpoints with https://, not {first}");
             errors.add(table.offset, text);
         }
-        let is_exposed = plain.parse().is_ok_and(|uri: Uri| is_readable_in_transit(&uri));
-        if self.login.is_some() && is_exposed {
+        let exposed = plain.iter().find(|one| one.is_readable_in_transit());
+        if let (Some(_), Some(exposed)) = (&self.login, exposed) {
             let text = format!(
-                "endpoints: the password would be sent to {plain} without encryption; use https://"
+                "endpoints: the password would be sent to {exposed} without encryption; use https://"
             );
             errors.add(table.offset, text);
         }
@@ -163,7 +165,7 @@ impl ClusterConfig {
 fn read_endpoints(table: &mut Table<'_, '_>, errors: &mut SettingErrors<'_>) -> Vec<String> {
     let mut endpoints: Vec<String> = Vec::new();
     for (offset, text) in table.texts("endpoints", errors).unwrap_or_default() {
-        match parse_endpoint(text) {
+        match EtcdEndpoint::parse(text).map(|endpoint| endpoint.to_string()) {
             Ok(endpoint) if endpoints.contains(&endpoint) => {
                 errors.add(offset, format!("endpoints: {text:?} is already in the list"));
             }
@@ -175,28 +177,6 @@ fn read_endpoints(table: &mut Table<'_, '_>, errors: &mut SettingErrors<'_>) -> 
         }
     }
     endpoints
-}
-
-/// Parses `http://HOST:PORT` or `https://HOST:PORT`. A text with a user is not repeated, because it may have a password.
-fn parse_endpoint(text: &str) -> Result<String, String> {
-    if text.contains('@') {
-        return Err("a URL has no user here; set user and password".to_owned());
-    }
-    let invalid = || {
-        format!(
-            "{text:?} is not a URL of etcd, such as https://10.0.0.1:2379 or https://[::1]:2379"
-        )
-    };
-    let uri: Uri = text.parse().map_err(|_error| invalid())?;
-    let is_scheme = matches!(uri.scheme_str(), Some("http" | "https"));
-    let has_host = uri.host().is_some_and(|host| !host.is_empty());
-    if !is_scheme || !has_host || uri.query().is_some() || !matches!(uri.path(), "" | "/") {
-        return Err(invalid());
-    }
-    if uri.port_u16().is_none_or(|port| port == 0) {
-        return Err(format!("{text:?} has no port; etcd listens on 2379 by default"));
-    }
-    Ok(text.trim_end_matches('/').to_ascii_lowercase())
 }
 
 fn parse_view(word: &str) -> Result<ClusterScope, String> {

@@ -66,6 +66,9 @@ fn secrets_need_encryption_and_both_parts() {
     let login = "user = \"v\"\npassword = \"/p\"";
     let exposed = errors(&format!("endpoints = \"http://10.0.0.1:2379\"\n{login}"));
     assert!(exposed[0].contains("without encryption; use https://"), "{exposed:?}");
+    let second = "endpoints = [\"http://127.0.0.1:2379\", \"http://10.0.0.2:2379\"]";
+    let exposed = errors(&format!("{second}\n{login}"));
+    assert!(exposed[0].contains("sent to http://10.0.0.2:2379 without"), "{exposed:?}");
     cluster(&format!("[cluster]\nendpoints = \"http://127.0.0.1:2379\"\n{login}\n"));
     cluster(&format!("[cluster]\nendpoints = \"https://10.0.0.1:2379\"\n{login}\n"));
     assert!(errors("user = \"v\"")[0].contains("user needs password"));

@@ -51,8 +51,10 @@ async function read(signal) {
         const { items, ...head } = (await requestDocument(`/v1/cluster/${name}`, signal)).value;
         for (let begin = 0; begin === 0 || begin < items.length; begin += PART_ITEMS) {
             if (signal.aborted) return;
+            const isFirst = begin === 0;
             const isLast = begin + PART_ITEMS >= items.length;
-            postMessage({ kind: 'cluster', name, items: items.slice(begin, begin + PART_ITEMS), isLast, head });
+            const part = items.slice(begin, begin + PART_ITEMS);
+            postMessage({ kind: 'cluster', name, items: part, isFirst, isLast, head });
             // Between two parts, the page can draw.
             if (!isLast) await wait(4);
         }

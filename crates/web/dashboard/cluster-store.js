@@ -5,10 +5,10 @@
 export const STATES = ['two-primaries', 'no-primary', 'ambiguous', 'unknown', 'one-primary'];
 
 export const STATE_MEANINGS = {
-    'two-primaries': 'two or more live nodes hold an address',
+    'two-primaries': 'two or more live nodes hold an address, and have confirmed it',
     'no-primary': 'all nodes are live, and none holds an address',
     ambiguous: 'it is not clear which instances belong together',
-    unknown: 'no live node holds an address, and a node is lost or stopped',
+    unknown: 'no live node holds an address, and a node is lost or stopped; or two claim it, and one has not confirmed it',
     'one-primary': 'exactly one live node holds the addresses',
 };
 
@@ -37,7 +37,7 @@ function prepared(group) {
 }
 
 /** Takes over a message of the worker; returns whether a list is complete. */
-export function receiveCluster({ name, items, isLast, head, value }) {
+export function receiveCluster({ name, items, isFirst, isLast, head, value }) {
     if (name === 'problem') {
         cluster.problem = value;
         return true;
@@ -46,7 +46,8 @@ export function receiveCluster({ name, items, isLast, head, value }) {
         cluster.status = value;
         return true;
     }
-    const parts = incoming.get(name) ?? [];
+    // The parts before belong to a read that was ended.
+    const parts = isFirst ? [] : (incoming.get(name) ?? []);
     parts.push(...items);
     incoming.set(name, parts);
     if (!isLast) return false;

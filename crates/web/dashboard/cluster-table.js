@@ -13,7 +13,7 @@ const COLUMNS = [
     ['primary', 'Primary'],
     ['backup', 'Backup'],
     ['addresses', 'Addresses'],
-    ['notes', 'Notes'],
+    ['notes', 'Details'],
 ];
 
 /** The live nodes that are backup. */

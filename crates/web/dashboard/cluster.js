@@ -191,9 +191,10 @@ export class ClusterView {
             count(node.backups),
             count(node.instances),
             outside(node.version),
-            [ageElement(parse(node.at), 'short'), ' ago'],
+            // The heartbeats of a lost node are no longer in etcd.
+            node.state === 'lost' ? '–' : [ageElement(parse(node.at), 'short'), ' ago'],
         ]);
-        const heads = ['Node', 'State', 'Primary', 'Backup', 'Instances', 'Version', 'Last heartbeat'];
+        const heads = ['Node', 'State', 'Primary', 'Backup', 'Instances', 'Version', 'Last seen'];
         renew(
             this.nodes,
             panel(

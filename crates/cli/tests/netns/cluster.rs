@@ -2,106 +2,12 @@
 //! Nodes that share their roles through a real etcd. Each node is a process of its own, with an instance in a namespace of
 //! its own.
 
-use std::path::Path;
-
 use serde_json::Value;
-use vipwatch_testkit::{Etcd, Lab, NodeFixture, NodeProcess, TestNetns, wait_for};
+use vipwatch_testkit::{Etcd, Lab, wait_for};
 
+use crate::cluster_node::{ADD, ClusterNode, GROUP, REMOVE};
 use crate::http_server::HttpServer;
-use crate::support::{PROGRAM, query_json, write};
-
-const ADD: &str = "address add 192.0.2.80/24 dev eth0";
-const REMOVE: &str = "address del 192.0.2.80/24 dev eth0";
-const GROUP: &str = "vrrp:ipv4:51:192.0.2.80";
-
-/// A node of the cluster.
-struct ClusterNode {
-    name: &'static str,
-    netns: TestNetns,
-    fixture: NodeFixture,
-    /// The configuration, without the part that differs between tests.
-    config: String,
-}
-
-impl ClusterNode {
-    /// A node with one instance, which is in a namespace of its own. `more` is added to its configuration.
-    fn new(lab: &Lab, name: &'static str, endpoints: &[String], more: &str) -> Self {
-        Self::with_lease(lab, name, endpoints, "3s", more)
-    }
-
-    fn with_lease(
-        lab: &Lab,
-        name: &'static str,
-        endpoints: &[String],
-        lease: &str,
-        more: &str,
-    ) -> Self {
-        let netns = lab.netns(name);
-        netns.add_link("eth0");
-        let directory = lab.path().join(name);
-        std::fs::create_dir_all(&directory).unwrap();
-        let fixture = NodeFixture::new(Path::new(PROGRAM), &directory);
-        write(&fixture.keepalived_conf(), "");
-        let instance = format!(
-            "[[instance]]\nid = \"VI_1\"\nnetns = \"{}\"\naddresses = [\"192.0.2.80/24 dev eth0\"]\nvrid = 51\n",
-            netns.name()
-        );
-        let cluster = format!(
-            "[cluster]\nendpoints = {endpoints:?}\nheartbeat = \"1s\"\nlease = \"{lease}\"\nsettle = \"500ms\"\n"
-        );
-        let config = format!("[node]\nname = \"{name}\"\n{cluster}{instance}");
-        fixture.configure(&format!("{config}{more}"));
-        Self { name, netns, fixture, config }
-    }
-
-    fn start(&self) -> NodeProcess {
-        self.fixture.start()
-    }
-
-    /// The members of the group in the view of this node, each as `NODE STATE ROLE`.
-    fn members(&self) -> Vec<String> {
-        let groups = query_json(&self.fixture, &["cluster", "status"]);
-        let group = groups["items"].as_array().into_iter().flatten().find(|one| one["id"] == GROUP);
-        let members = group.and_then(|group| group["members"].as_array()).into_iter().flatten();
-        let text = |key: &str, member: &Value| member[key].as_str().unwrap_or_default().to_owned();
-        members
-            .map(|one| {
-                let [node, state, role] = ["node", "node_state", "role"].map(|key| text(key, one));
-                format!("{node} {state} {role}")
-            })
-            .collect()
-    }
-
-    fn wait_for_members(&self, expected: &[&str]) {
-        let what = format!("{} to see {expected:?}", self.name);
-        vipwatch_testkit::wait_showing(
-            &what,
-            || format!("{:?}\n{}", self.members(), self.fixture.log()),
-            || (self.members() == expected).then_some(()),
-        );
-    }
-
-    /// The names of the open findings of the cluster.
-    fn findings(&self) -> Vec<String> {
-        let list = query_json(&self.fixture, &["cluster", "findings"]);
-        let items = list["items"].as_array().cloned().unwrap_or_default();
-        items.iter().filter_map(|item| Some(item["name"].as_str()?.to_owned())).collect()
-    }
-
-    fn wait_for_finding(&self, name: &str) {
-        let what = format!("{} to see {name}", self.name);
-        vipwatch_testkit::wait_showing(
-            &what,
-            || self.fixture.log(),
-            || self.findings().iter().any(|found| found == name).then_some(()),
-        );
-    }
-
-    fn connection(&self) -> String {
-        let status = query_json(&self.fixture, &["cluster", "status"]);
-        status["connection"].as_str().unwrap_or_default().to_owned()
-    }
-}
+use crate::support::query_json;
 
 #[test]
 fn two_nodes_see_the_role_of_each_other_and_each_change_of_it() {

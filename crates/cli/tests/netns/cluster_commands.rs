@@ -1,34 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipwatch cluster` with real nodes, which share their roles through a real etcd.
 
-use std::path::Path;
-
-use vipwatch_testkit::{Etcd, Lab, NodeFixture, TestNetns, wait_showing};
+use vipwatch_testkit::{Etcd, Lab, NodeFixture, wait_showing};
 
 use crate::cluster_etcd::ClusterWatch;
-use crate::support::{PROGRAM, vi_1_conf, wait_for_role, write};
-
-const ADD: &str = "address add 192.0.2.80/24 dev eth0";
-const REMOVE: &str = "address del 192.0.2.80/24 dev eth0";
-
-/// A node with one instance, which is in a namespace of its own.
-fn cluster_node(lab: &Lab, name: &str, etcd: &Etcd) -> (TestNetns, NodeFixture) {
-    let netns = lab.netns(name);
-    netns.add_link("eth0");
-    let directory = lab.path().join(name);
-    std::fs::create_dir_all(&directory).unwrap();
-    let fixture = NodeFixture::new(Path::new(PROGRAM), &directory);
-    write(&fixture.keepalived_conf(), "");
-    let instance = format!(
-        "[[instance]]\nid = \"VI_1\"\nnetns = \"{}\"\naddresses = [\"192.0.2.80/24 dev eth0\"]\nvrid = 51\n",
-        netns.name()
-    );
-    let endpoints = etcd.endpoints();
-    fixture.configure(&format!(
-        "[node]\nname = \"{name}\"\n[cluster]\nendpoints = {endpoints:?}\nheartbeat = \"1s\"\nlease = \"3s\"\n{instance}"
-    ));
-    (netns, fixture)
-}
+use crate::cluster_node::{ADD, ClusterNode, GROUP, REMOVE};
+use crate::support::{vi_1_conf, wait_for_role};
 
 /// The exit code and all output of a command.
 fn run(fixture: &NodeFixture, args: &[&str]) -> (i32, String) {
@@ -48,43 +25,42 @@ fn wait_for_output(fixture: &NodeFixture, args: &[&str], text: &str) {
 fn a_watch_of_a_node_prints_a_failover_and_the_loss_of_another_node() {
     let lab = Lab::new();
     let etcd = Etcd::single(lab.path());
-    let (netns_a, a) = cluster_node(&lab, "a", &etcd);
-    let (netns_b, b) = cluster_node(&lab, "b", &etcd);
-    netns_a.ip(ADD);
+    let [a, b] = ["a", "b"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), ""));
+    a.netns.ip(ADD);
     let (_process_a, process_b) = (a.start(), b.start());
-    wait_for_output(&a, &["cluster", "status", "192.0.2.80"], "one-primary");
-    wait_for_output(&a, &["cluster", "nodes"], "b     live");
-    let socket = a.socket().display().to_string();
+    a.wait_for_members(&["a live primary", "b live backup"]);
+    let socket = a.fixture.socket().display().to_string();
     let watch = ClusterWatch::new(lab.path(), &["cluster", "watch", "--socket", &socket]);
-    watch.wait_for_line(&["now", "vrrp:ipv4:51:192.0.2.80", "one-primary: a"]);
-    netns_a.ip(REMOVE);
+    watch.wait_for_line(&["now", GROUP, "one-primary: a"]);
+    a.netns.ip(REMOVE);
     watch.wait_for_line(&["a/VI_1", "primary → backup"]);
-    netns_b.ip(ADD);
+    b.netns.ip(ADD);
     watch.wait_for_line(&["b/VI_1", "backup → primary"]);
     process_b.kill();
     watch.wait_for_line(&["node b", "live → lost"]);
     watch.wait_for_line(&["finding cluster-node-lost"]);
-    wait_for_output(&a, &["top", "--once", "--width", "160"], "cluster: 1 group");
+    wait_for_output(&a.fixture, &["top", "--once", "--width", "160"], "cluster: 1 group");
 }
 
 #[test]
 fn a_stale_view_has_its_age_and_no_favourable_exit_code() {
     let lab = Lab::new();
     let mut etcd = Etcd::single(lab.path());
-    let (netns, fixture) = cluster_node(&lab, "a", &etcd);
-    netns.ip(ADD);
-    let _process = fixture.start();
-    wait_for_output(&fixture, &["cluster", "status"], "one-primary");
-    let (code, text) = run(&fixture, &["cluster", "status", "--expect", "one-primary"]);
+    let node = ClusterNode::new(&lab, "a", &etcd.endpoints(), "");
+    node.netns.ip(ADD);
+    let _process = node.start();
+    let fixture = &node.fixture;
+    wait_for_output(fixture, &["cluster", "status"], "one-primary");
+    let (code, text) = run(fixture, &["cluster", "status", "--expect", "one-primary"]);
     assert_eq!(code, 0, "{text}");
     etcd.kill(0);
-    wait_for_output(&fixture, &["cluster", "status"], "stale since ");
-    let (code, text) = run(&fixture, &["cluster", "status", "--expect", "one-primary"]);
+    wait_for_output(fixture, &["cluster", "status"], "stale since ");
+    let (code, text) = run(fixture, &["cluster", "status", "--expect", "one-primary"]);
     assert_eq!(code, 5, "{text}");
     assert!(text.starts_with("stale since ") && text.contains("one-primary"), "{text}");
-    let (code, text) = run(&fixture, &["cluster", "nodes", "--expect", "live", "-q"]);
+    let (code, text) = run(fixture, &["cluster", "nodes", "--expect", "live", "-q"]);
     assert_eq!(code, 5, "{text}");
-    let (code, text) = run(&fixture, &["cluster", "findings", "-q"]);
+    let (code, text) = run(fixture, &["cluster", "findings", "-q"]);
     assert_eq!(code, 5, "{text}");
 }
 
@@ -103,23 +79,27 @@ fn a_node_without_a_cluster_says_how_to_configure_one() {
     }
 }
 
+/// The words that the completion of bash offers for the last of these words.
+fn complete(fixture: &NodeFixture, words: &[&str]) -> String {
+    // The script of bash calls the program like this.
+    let mut command = fixture.command();
+    command.env("COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9");
+    command.env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
+    command.env("VIPWATCH_SOCKET", fixture.socket()).env("VIPWATCH_CONFIG", fixture.config());
+    let output = command.arg("--").args(words).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
 #[test]
 fn the_completion_offers_nodes_and_groups_of_the_cluster() {
     let lab = Lab::new();
     let etcd = Etcd::single(lab.path());
-    let (netns, fixture) = cluster_node(&lab, "net-a", &etcd);
-    netns.ip(ADD);
-    let _process = fixture.start();
-    wait_for_output(&fixture, &["cluster", "status"], "one-primary");
-    // The script of bash calls the program like this.
-    let complete = |words: &[&str]| {
-        let mut command = fixture.command();
-        command.env("COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9");
-        command.env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
-        command.env("VIPWATCH_SOCKET", fixture.socket()).arg("--").args(words);
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
-    };
-    assert_eq!(complete(&["vipwatch", "cluster", "status", "--node", "ne"]).trim(), "net-a");
-    let groups = complete(&["vipwatch", "cluster", "status", "--group", "vrrp"]);
-    assert_eq!(groups.trim(), "vrrp:ipv4:51:192.0.2.80");
+    let node = ClusterNode::new(&lab, "net-a", &etcd.endpoints(), "");
+    node.netns.ip(ADD);
+    let _process = node.start();
+    node.wait_for_members(&["net-a live primary"]);
+    let of_node = ["vipwatch", "cluster", "status", "--node", "ne"];
+    let of_group = ["vipwatch", "cluster", "status", "--group", "vrrp"];
+    assert_eq!(complete(&node.fixture, &of_node), "net-a");
+    assert_eq!(complete(&node.fixture, &of_group), GROUP);
 }

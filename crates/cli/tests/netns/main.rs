@@ -14,6 +14,7 @@ mod cluster;
 mod cluster_access;
 mod cluster_commands;
 mod cluster_etcd;
+mod cluster_node;
 mod command_line;
 mod completions;
 mod curl;

@@ -88,6 +88,14 @@ pub enum ClusterNodeState {
 }
 
 impl ClusterNodeState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Live, Self::Lost, Self::Stopped];
+
+    /// The state with this word; `None` if there is none.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+
     /// The state as it is written in documents.
     pub fn word(self) -> &'static str {
         match self {
@@ -216,7 +224,7 @@ pub struct ClusterNodeItem {
     pub epoch: String,
     /// The number of its last heartbeat; null if the node is not alive.
     pub heartbeat: Option<u64>,
-    /// The time of its last heartbeat or change, by its own clock.
+    /// The time of its last heartbeat, by its own clock; of its stop if it was stopped; of its start if it is lost.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The number of its instances in this view.

@@ -16,7 +16,7 @@ pub(super) fn run(options: &ClusterFindingsArgs, etcd: &EtcdOptions) -> Result<(
     let mut list = reader.findings()?;
     if SelectedGroups::is_needed(&options.selection) {
         let groups = reader.groups()?.items;
-        let selected = SelectedGroups::new(&options.selection, &groups)?;
+        let selected = SelectedGroups::read(&options.selection, &groups, &reader)?;
         list.items.retain(|finding| selected.has_finding(finding));
     }
     output::show(&options.query.output, &list);

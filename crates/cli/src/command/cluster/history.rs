@@ -17,7 +17,7 @@ pub(super) fn run(options: &ClusterHistoryArgs, etcd: &EtcdOptions) -> Result<()
     let mut history = reader.history()?;
     if SelectedGroups::is_needed(&options.selection) {
         let groups = reader.groups()?.items;
-        let selected = SelectedGroups::new(&options.selection, &groups)?;
+        let selected = SelectedGroups::read(&options.selection, &groups, &reader)?;
         history.items.retain(|item| selected.has_event(item));
     }
     history.items.retain(|item| is_wanted(item, options));
@@ -55,7 +55,7 @@ impl Page for ClusterHistory {
         let mut page = String::new();
         push_warning(&mut page, &self.basis, style);
         if self.items.is_empty() {
-            push_line(&mut page, "no event is recorded");
+            push_line(&mut page, "no events");
         } else {
             page.push_str(&table(&self.items, style));
         }

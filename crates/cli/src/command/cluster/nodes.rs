@@ -4,6 +4,7 @@
 use vipwatch_api::{ClusterNodeItem, ClusterNodeList, ClusterNodeState};
 
 use super::basis::{check_current, push_basis, push_warning};
+use super::selection::check_nodes;
 use super::source::ClusterReader;
 use crate::args::{ClusterNodesArgs, EtcdOptions};
 use crate::failure::{CommandError, ExitStatus};
@@ -11,25 +12,12 @@ use crate::output::{self, Page, Style, TextTable, push_line};
 
 pub(super) fn run(options: &ClusterNodesArgs, etcd: &EtcdOptions) -> Result<(), CommandError> {
     let mut list = ClusterReader::open(&options.query, etcd)?.nodes()?;
-    check_names(&list.items, options)?;
+    check_nodes(options.names.iter().chain(&options.node), &list.items)?;
     list.items.retain(|node| is_selected(node, options));
     output::show(&options.query.output, &list);
     let Some(expected) = options.expect else { return Ok(()) };
     check_expectation(&list.items, expected)?;
     check_current(&list.basis)
-}
-
-/// An error if a named node is not there.
-fn check_names(nodes: &[ClusterNodeItem], options: &ClusterNodesArgs) -> Result<(), CommandError> {
-    let is_missing = |name: &&String| !nodes.iter().any(|node| node.node == **name);
-    match options.names.iter().chain(&options.node).find(is_missing) {
-        None => Ok(()),
-        Some(name) => {
-            let message = format!("there is no node {name:?} in the cluster");
-            let hint = "`vipwatch cluster nodes` lists the nodes";
-            Err(CommandError::new(ExitStatus::Missing, message).hint(hint))
-        }
-    }
 }
 
 fn is_selected(node: &ClusterNodeItem, options: &ClusterNodesArgs) -> bool {
@@ -81,7 +69,14 @@ fn table(nodes: &[ClusterNodeItem], style: &Style) -> String {
     };
     for node in nodes {
         // The time is that of the node's clock, which may differ from that of this machine.
-        let seen = if style.is_wide { style.time(node.at) } else { style.age(node.at) };
+        let seen = match node.state {
+            ClusterNodeState::Live | ClusterNodeState::Stopped if style.is_wide => {
+                style.time(node.at)
+            }
+            ClusterNodeState::Live | ClusterNodeState::Stopped => style.age(node.at),
+            // The heartbeats of a lost node are no longer in etcd.
+            ClusterNodeState::Lost => String::new(),
+        };
         let mut row = vec![
             node.node.clone(),
             node.state.word().to_owned(),

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use vipwatch_api::{ClusterFindingItem, ClusterGroupItem, ClusterHistoryItem};
+use vipwatch_api::{ClusterFindingItem, ClusterGroupItem, ClusterHistoryItem, ClusterNodeItem};
 
+use super::source::ClusterReader;
 use crate::args::GroupSelection;
 use crate::failure::{CommandError, ExitStatus};
 
@@ -29,24 +30,38 @@ impl<'a> SelectedGroups<'a> {
             && state.is_empty())
     }
 
-    /// The groups that the options select. It is an error if a named group or address is not there.
+    /// As [`Self::new`]. Reads the nodes if an option names one.
+    pub(super) fn read(
+        options: &'a GroupSelection,
+        groups: &[ClusterGroupItem],
+        reader: &ClusterReader<'_>,
+    ) -> Result<Self, CommandError> {
+        let nodes = if options.node.is_empty() { Vec::new() } else { reader.nodes()?.items };
+        Self::new(options, groups, &nodes)
+    }
+
+    /// The groups that the options select. It is an error if a named group, address or node is not there.
     pub(super) fn new(
         options: &'a GroupSelection,
         groups: &[ClusterGroupItem],
+        nodes: &[ClusterNodeItem],
     ) -> Result<Self, CommandError> {
-        if !Self::is_needed(options) {
-            return Ok(Self { options, ids: None });
-        }
-        for text in options.names.iter().chain(&options.group) {
+        for text in &options.names {
             if !groups.iter().any(|group| is_named(group, text)) {
-                return Err(unknown("group", text));
+                return Err(unknown(format!("no group, instance or address matches {text:?}")));
+            }
+        }
+        for text in &options.group {
+            if !groups.iter().any(|group| is_named_by_id(group, text)) {
+                return Err(unknown(format!("no group or instance matches {text:?}")));
             }
         }
         for address in &options.address {
             if !groups.iter().any(|group| has_address(group, *address)) {
-                return Err(unknown("address", &address.to_string()));
+                return Err(unknown(format!("no group has the address {address}")));
             }
         }
+        check_nodes(&options.node, nodes)?;
         Ok(Self::of_existing(options, groups))
     }
 
@@ -94,11 +109,23 @@ impl<'a> SelectedGroups<'a> {
     }
 }
 
-fn unknown(kind: &str, text: &str) -> CommandError {
-    let message = match kind {
-        "address" => format!("no group has the address {text}"),
-        _ => format!("no group, instance or address matches {text:?}"),
-    };
+/// An error if a named node is not in the cluster.
+pub(super) fn check_nodes<'n>(
+    names: impl IntoIterator<Item = &'n String>,
+    nodes: &[ClusterNodeItem],
+) -> Result<(), CommandError> {
+    let is_missing = |name: &&String| !nodes.iter().any(|node| node.node == **name);
+    match names.into_iter().find(is_missing) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("there is no node {name:?} in the cluster");
+            let hint = "`vipwatch cluster nodes` lists the nodes";
+            Err(CommandError::new(ExitStatus::Missing, message).hint(hint))
+        }
+    }
+}
+
+fn unknown(message: String) -> CommandError {
     CommandError::new(ExitStatus::Missing, message)
         .hint("`vipwatch cluster status` lists the groups; a node with view = \"own\" knows only those of its instances")
 }
@@ -119,9 +146,9 @@ fn is_selected(group: &ClusterGroupItem, options: &GroupSelection) -> bool {
 
 /// Whether the text names the group: by id, beginning of its id, an instance or an address.
 fn is_named(group: &ClusterGroupItem, text: &str) -> bool {
-    match text.parse() {
-        Ok(address) => has_address(group, address),
-        Err(_) => is_named_by_id(group, text),
+    match plain_address(text) {
+        Some(address) => has_address(group, address),
+        None => is_named_by_id(group, text),
     }
 }
 
@@ -133,7 +160,7 @@ fn is_named_by_id(group: &ClusterGroupItem, text: &str) -> bool {
 }
 
 /// Whether the group has this virtual address.
-pub(super) fn has_address(group: &ClusterGroupItem, address: IpAddr) -> bool {
+fn has_address(group: &ClusterGroupItem, address: IpAddr) -> bool {
     group.addresses.iter().any(|text| plain_address(text) == Some(address))
 }
 
@@ -145,11 +172,12 @@ fn plain_address(text: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::cluster::groups;
+    use crate::samples::cluster::{groups, nodes};
 
     fn selected(options: &GroupSelection) -> Result<Vec<String>, String> {
         let groups = groups().items;
-        let selected = SelectedGroups::new(options, &groups).map_err(|error| error.message)?;
+        let selected =
+            SelectedGroups::new(options, &groups, &nodes().items).map_err(|error| error.message)?;
         let ids = groups.iter().filter(|group| selected.has(&group.id));
         Ok(ids.map(|group| group.id.clone()).collect())
     }
@@ -160,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_group_is_named_by_its_id_an_instance_or_an_address() {
-        for text in ["vrrp:ipv4:51:192.0.2.10", "vrrp:ipv4:51", "ipv4:51", "192.0.2.10", "VI_1"] {
+        for text in ["vrrp:ipv4:51:192.0.2.10", "vrrp:ipv4:51", "ipv4:51", "192.0.2.10/24", "VI_1"]
+        {
             assert_eq!(selected(&named(text)).unwrap(), ["vrrp:ipv4:51:192.0.2.10"], "{text}");
         }
         assert_eq!(selected(&named("5e9b1d0c")).unwrap().len(), 1);
@@ -179,6 +208,13 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_node_is_an_error() {
+        let node = vec!["net-1".to_owned(), "net-9".to_owned()];
+        let options = GroupSelection { node, ..GroupSelection::default() };
+        assert_eq!(selected(&options).unwrap_err(), "there is no node \"net-9\" in the cluster");
+    }
+
+    #[test]
     fn an_unknown_name_or_address_is_an_error() {
         assert_eq!(
             selected(&named("web2")).unwrap_err(),
@@ -187,5 +223,8 @@ mod tests {
         let address = vec!["198.51.100.99".parse().unwrap()];
         let options = GroupSelection { address, ..GroupSelection::default() };
         assert_eq!(selected(&options).unwrap_err(), "no group has the address 198.51.100.99");
+        let group = vec!["192.0.2.10".to_owned()];
+        let options = GroupSelection { group, ..GroupSelection::default() };
+        assert_eq!(selected(&options).unwrap_err(), "no group or instance matches \"192.0.2.10\"");
     }
 }

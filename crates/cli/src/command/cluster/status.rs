@@ -3,7 +3,8 @@
 
 use serde::Serialize;
 use vipwatch_api::{
-    ClusterGroupItem, ClusterMemberItem, ClusterNodeState, ClusterStatus, GroupState, InstanceRole,
+    ClusterGroupItem, ClusterGroupList, ClusterMemberItem, ClusterNodeState, ClusterStatus,
+    GroupState, InstanceRole,
 };
 
 use super::basis::{check_current, push_basis, push_warning};
@@ -15,12 +16,12 @@ use crate::output::{self, Page, Style, TextTable, count, push_line};
 
 pub(super) fn run(options: &ClusterStatusArgs, etcd: &EtcdOptions) -> Result<(), CommandError> {
     let reader = ClusterReader::open(&options.query, etcd)?;
-    let mut items = reader.groups()?.items;
-    let document = {
-        let selected = SelectedGroups::new(&options.selection, &items)?;
-        items.retain(|group| selected.has(&group.id));
-        ClusterStatusDocument { status: reader.status()?, items }
-    };
+    let ClusterGroupList { basis, mut items, .. } = reader.groups()?;
+    let selected = SelectedGroups::read(&options.selection, &items, &reader)?;
+    items.retain(|group| selected.has(&group.id));
+    // The basis of the groups also has sentences about claims that are not confirmed.
+    let status = ClusterStatus { basis, ..reader.status()? };
+    let document = ClusterStatusDocument { status, items };
     output::show(&options.query.output, &document);
     let Some(expected) = options.expect else { return Ok(()) };
     check_expectation(&document.items, expected)?;
@@ -81,17 +82,6 @@ impl ClusterStatusDocument {
             let number = usize::try_from(status.findings).unwrap_or(usize::MAX);
             let findings = count(number, "finding");
             push_line(page, &format!("{findings} (`vipwatch cluster findings` explains them)"));
-        }
-        let ignored = [
-            (status.ignored.foreign_keys, "foreign keys"),
-            (status.ignored.invalid_values, "invalid values"),
-            (status.ignored.newer_values, "values of a later release"),
-        ];
-        let ignored = ignored.iter().filter(|(number, _)| *number > 0);
-        let ignored = ignored.map(|(number, word)| format!("{word}: {number}"));
-        let ignored = ignored.collect::<Vec<_>>().join(", ");
-        if !ignored.is_empty() {
-            push_line(page, &format!("ignored in etcd, {ignored}"));
         }
     }
 }

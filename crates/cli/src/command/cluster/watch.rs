@@ -26,7 +26,7 @@ pub(super) fn run(options: &ClusterWatchArgs, etcd: &EtcdOptions) -> Result<(), 
     if !warning.is_empty() {
         note(output, warning.trim_end());
     }
-    let selected = SelectedGroups::new(&options.selection, &before.groups)?;
+    let selected = SelectedGroups::new(&options.selection, &before.groups, &before.nodes)?;
     before.groups.iter().filter(|group| selected.has(&group.id)).for_each(|group| {
         printer.group(group);
     });

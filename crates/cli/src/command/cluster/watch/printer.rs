@@ -99,12 +99,9 @@ fn change_line(change: &ClusterChange, style: &Style) -> String {
             let cause = cause.map(|cause| format!("  ({cause})")).unwrap_or_default();
             let to = to.map_or("removed", InstanceRole::word);
             let change = change_text(from.map(InstanceRole::word), to);
-            // The id of a group of Neutron is that of its instances.
-            let instance = if group.ends_with(instance.as_str()) {
-                String::new()
-            } else {
-                format!("/{instance}")
-            };
+            // The id of a group of Neutron has that of its instances.
+            let is_in_group = group.split_once(':').is_some_and(|(_, name)| name == instance);
+            let instance = if is_in_group { String::new() } else { format!("/{instance}") };
             let state = match state {
                 GroupState::OnePrimary => String::new(),
                 state => format!("  [{}{}]", state.word(), holders(primaries)),
@@ -163,6 +160,17 @@ mod tests {
         let recovered =
             ClusterChangeKind::Connection { state: ClusterConnectionState::Connected, error: None };
         text.push_str(&line(recovered));
+        // The name of the group ends like that of the instance, and is another one.
+        text.push_str(&line(ClusterChangeKind::Role {
+            group: "group:web".to_owned(),
+            state: GroupState::OnePrimary,
+            primaries: Vec::new(),
+            node: "net-1".to_owned(),
+            instance: "b".to_owned(),
+            from: Some(InstanceRole::Backup),
+            to: Some(InstanceRole::Primary),
+            cause: None,
+        }));
         text.push_str(&group_line(&after.groups[0]));
         insta::assert_snapshot!(text);
     }

@@ -141,7 +141,7 @@ impl ClusterConfig {
     }
 
     /// A password is not sent to another host without encryption, and TLS needs `https://`.
-    fn check_encryption(&self, table: &Table<'_, '_>, errors: &mut SettingErrors<'_>) {
+    fn check_encryption(&mut self, table: &Table<'_, '_>, errors: &mut SettingErrors<'_>) {
         let endpoints = || self.endpoints.iter().filter_map(|text| EtcdEndpoint::parse(text).ok());
         let plain: Vec<EtcdEndpoint> = endpoints().filter(|one| !one.is_encrypted()).collect();
         let Some(first) = plain.first() else { return };
@@ -158,6 +158,8 @@ impl ClusterConfig {
                 "endpoints: the password would be sent to {exposed} without encryption; use https://"
             );
             errors.add(table.offset, text);
+            // A command that uses the valid settings of a file with errors must not send it either.
+            self.login = None;
         }
     }
 }

@@ -69,6 +69,9 @@ fn secrets_need_encryption_and_both_parts() {
     let second = "endpoints = [\"http://127.0.0.1:2379\", \"http://10.0.0.2:2379\"]";
     let exposed = errors(&format!("{second}\n{login}"));
     assert!(exposed[0].contains("sent to http://10.0.0.2:2379 without"), "{exposed:?}");
+    let text = format!("[cluster]\n{second}\n{login}\n");
+    let (lenient, _errors) = Config::parse_lenient(Path::new("v.toml"), &text);
+    assert_eq!(lenient.cluster.login, None, "a command with the valid settings sends no password");
     cluster(&format!("[cluster]\nendpoints = \"http://127.0.0.1:2379\"\n{login}\n"));
     cluster(&format!("[cluster]\nendpoints = \"https://10.0.0.1:2379\"\n{login}\n"));
     assert!(errors("user = \"v\"")[0].contains("user needs password"));

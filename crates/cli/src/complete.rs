@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shell completion: ids of instances, from the node, or from keepalived's files if no node answers; nodes and groups of
-//! the cluster, from the node.
+//! the cluster.
+
+mod cluster;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -11,6 +13,8 @@ use vipwatch_api::InstanceFilter;
 use vipwatch_api::client::Client;
 use vipwatch_node::Config;
 use vipwatch_node::discovery::discover;
+
+pub(crate) use self::cluster::{cluster_groups, cluster_nodes};
 
 /// Maximum time to wait for the node; the user waits for the completion.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -27,25 +31,6 @@ pub(crate) fn live_ids(typed: &OsStr) -> Vec<CompletionCandidate> {
             .collect(),
     };
     beginning_with(typed, ids)
-}
-
-/// The ids of the cluster's groups that begin with the typed text. A shell may treat `:` as the end of a word, so the part
-/// after the kind of the group is offered too, if the typed text begins like it.
-pub(crate) fn cluster_groups(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let groups = client(&node_config()).cluster_groups().map(|list| list.items);
-    let ids = groups.unwrap_or_default().into_iter().flat_map(|group| {
-        let name = group.id.split_once(':').map(|(_, name)| name.to_owned());
-        std::iter::once(group.id).chain(name)
-    });
-    let is_empty = typed.is_empty();
-    let ids = ids.filter(|id| !is_empty || id.contains(':'));
-    beginning_with(typed, ids)
-}
-
-/// The names of the cluster's nodes that begin with the typed text.
-pub(crate) fn cluster_nodes(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let nodes = client(&node_config()).cluster_nodes().map(|list| list.items);
-    beginning_with(typed, nodes.unwrap_or_default().into_iter().map(|node| node.node))
 }
 
 fn beginning_with(

@@ -73,28 +73,19 @@ pub(crate) fn query_node<T>(
     options: &NodeOptions,
     from_node: impl FnOnce(&Client) -> Result<T, ClientError>,
 ) -> Result<T, CommandError> {
-    query_node_or(options, from_node, |error| CommandError::from(error))
-}
-
-/// As [`query_node`], with an error of its own for a node that is not listening.
-pub(crate) fn query_node_or<T>(
-    options: &NodeOptions,
-    from_node: impl FnOnce(&Client) -> Result<T, ClientError>,
-    not_listening: impl FnOnce(&ClientError) -> CommandError,
-) -> Result<T, CommandError> {
     let node = options.settings()?;
     let client = Client::new(&node.config.socket);
     match timed(&options.output, &client, from_node) {
         Err(error @ ClientError::NotListening(_)) => {
             node.check_read()?;
-            Err(not_listening(&error))
+            Err(error.into())
         }
         answer => answer.map_err(CommandError::from),
     }
 }
 
 /// Queries the node, and prints the time of the answer with `--verbose`.
-fn timed<T>(
+pub(crate) fn timed<T>(
     options: &OutputOptions,
     client: &Client,
     from_node: impl FnOnce(&Client) -> Result<T, ClientError>,

@@ -18,14 +18,15 @@ pub(super) const ABOUT: &str = "\
 Show the whole cluster: which node is primary for each group of instances
 
 A group is the set of instances on several nodes that share virtual addresses. The node answers from the view of the \
-cluster that it keeps ([cluster] in its configuration). With --etcd, the command reads etcd itself and needs no node.
+cluster that it keeps ([cluster] in its configuration). With --etcd, the command reads etcd itself and needs no node. \
+If no node is listening, it reads the etcd in the configuration.
 
 Every answer names its source, and says since when it is stale if the node has lost etcd.
 
 Exit codes:
   0  success
   1  the answer is no: --expect is not met, or there are findings
-  4  no answer: no node or no etcd answers, no cluster is configured, or no group matches
+  4  no answer: no node or no etcd answers, no cluster is configured, or a name is not known
   5  the answer cannot be known: the node has lost etcd, or has not read it yet";
 
 /// `vipwatch cluster`.
@@ -112,20 +113,15 @@ pub(crate) struct GroupSelection {
 /// Parses the name of a group's state.
 fn group_state() -> impl TypedValueParser<Value = GroupState> {
     let words = PossibleValuesParser::new(GroupState::ALL.map(GroupState::word));
-    let state = |word: String| GroupState::ALL.into_iter().find(|state| state.word() == word);
     // The parser accepts words of states only.
-    words.map(move |word| state(word).unwrap_or(GroupState::Unknown))
+    words.map(|word| GroupState::from_word(&word).unwrap_or(GroupState::Unknown))
 }
 
 /// Parses the name of a node's state.
 fn node_state() -> impl TypedValueParser<Value = ClusterNodeState> {
-    let words = PossibleValuesParser::new(["live", "lost", "stopped"]);
-    words.map(|word| match word.as_str() {
-        "live" => ClusterNodeState::Live,
-        "stopped" => ClusterNodeState::Stopped,
-        // The parser accepts these three words only.
-        _ => ClusterNodeState::Lost,
-    })
+    let words = PossibleValuesParser::new(ClusterNodeState::ALL.map(ClusterNodeState::word));
+    // The parser accepts words of states only.
+    words.map(|word| ClusterNodeState::from_word(&word).unwrap_or(ClusterNodeState::Lost))
 }
 
 /// `vipwatch cluster status`.

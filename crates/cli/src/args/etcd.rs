@@ -71,6 +71,16 @@ impl EtcdOptions {
         })
     }
 
+    /// An error if an option is set although --etcd is not: the answer comes from a node, which has settings of its own.
+    pub(crate) fn check_needless(&self) -> Result<(), CommandError> {
+        if *self == Self::default() {
+            return Ok(());
+        }
+        let message = "--domain and the options of etcd need --etcd";
+        let hint = "give the address of etcd with --etcd or VIPWATCH_ETCD; without it, the node on this machine answers with its own settings";
+        Err(CommandError::new(ExitStatus::Usage, message).hint(hint))
+    }
+
     /// An error if an option is set: another command than `cluster` does not read etcd.
     pub(crate) fn check_unused(&self) -> Result<(), CommandError> {
         if *self == Self::default() {

@@ -18,6 +18,7 @@ mod status;
 mod watch;
 
 pub(super) use self::basis::push_warning;
+pub(crate) use self::etcd::settings as etcd_settings;
 pub(super) use self::node_feed::NodeFeed;
 pub(super) use self::status::{addresses, backups, details, group_counts};
 use crate::args::{ClusterArgs, ClusterCommand, EtcdOptions};
@@ -25,7 +26,11 @@ use crate::failure::CommandError;
 
 /// Runs a subcommand. `root` has the options that stand before `cluster`.
 pub(crate) fn run(options: &ClusterArgs, root: &EtcdOptions) -> Result<(), CommandError> {
-    let etcd = options.command.etcd().clone().or(&options.etcd).or(root).or_environment();
+    let given = options.command.etcd().clone().or(&options.etcd).or(root);
+    let etcd = given.clone().or_environment();
+    if etcd.etcd.is_empty() {
+        given.check_needless()?;
+    }
     match &options.command {
         ClusterCommand::Status(options) => status::run(options, &etcd),
         ClusterCommand::Watch(options) => watch::run(options, &etcd),

@@ -96,10 +96,54 @@ fn the_completion_offers_nodes_and_groups_of_the_cluster() {
     let etcd = Etcd::single(lab.path());
     let node = ClusterNode::new(&lab, "net-a", &etcd.endpoints(), "");
     node.netns.ip(ADD);
-    let _process = node.start();
+    let process = node.start();
     node.wait_for_members(&["net-a live primary"]);
     let of_node = ["vipwatch", "cluster", "status", "--node", "ne"];
     let of_group = ["vipwatch", "cluster", "status", "--group", "vrrp"];
     assert_eq!(complete(&node.fixture, &of_node), "net-a");
     assert_eq!(complete(&node.fixture, &of_group), GROUP);
+    // Without the node, etcd has the names: that of the configuration, or that of the command line.
+    assert!(process.stop().success());
+    assert_eq!(complete(&node.fixture, &of_node), "net-a");
+    assert_eq!(complete(&node.fixture, &of_group), GROUP);
+    node.fixture.configure("");
+    assert_eq!(complete(&node.fixture, &of_node), "");
+    let url = etcd.endpoint(0);
+    let words = [&["vipwatch", "--etcd", &url], &of_node[1..]].concat();
+    assert_eq!(complete(&node.fixture, &words), "net-a");
+    // bash divides the URL.
+    let (host, port) = url.strip_prefix("http://").unwrap().rsplit_once(':').unwrap();
+    let host = format!("//{host}");
+    let divided = [&["vipwatch", "--etcd", "http", ":", &host, ":", port], &of_node[1..]].concat();
+    assert_eq!(complete(&node.fixture, &divided), "net-a");
+}
+
+#[test]
+fn without_a_node_the_etcd_of_the_configuration_answers_and_the_command_says_so() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let node = ClusterNode::new(&lab, "a", &etcd.endpoints(), "");
+    node.netns.ip(ADD);
+    let process = node.start();
+    node.wait_for_members(&["a live primary"]);
+    process.kill();
+    let fixture = &node.fixture;
+    let config = fixture.config().display().to_string();
+    for command in ["status", "findings", "history", "balance", "nodes"] {
+        let (_, text) = run(fixture, &["cluster", command]);
+        assert!(text.contains("no vipwatch node is listening on"), "{command}: {text}");
+        assert!(text.contains("; reading etcd at http://"), "{command}: {text}");
+        assert!(text.contains("read from etcd: domain default"), "{command}: {text}");
+    }
+    let socket = fixture.socket().display().to_string();
+    let watch = ClusterWatch::new(
+        lab.path(),
+        &["cluster", "watch", "--config", &config, "--socket", &socket],
+    );
+    watch.wait_for_line(&["now", GROUP]);
+    etcd.kill(0);
+    watch.wait_for_line(&["etcd  stale"]);
+    let (code, text) = run(fixture, &["cluster", "status"]);
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("reading etcd at") && text.contains("cannot connect to"), "{text}");
 }

@@ -39,8 +39,13 @@ impl<'a> Publisher<'a> {
         self.etcd.ctl(&["del", &self.keys.text(key)]);
     }
 
-    /// A live node.
+    /// A live node, which has confirmed its roles.
     fn node(&self, name: &str) {
+        self.node_at(name, i64::MAX);
+    }
+
+    /// A live node that has confirmed its roles at revision `seen`.
+    fn node_at(&self, name: &str, seen: i64) {
         let at = Timestamp::now();
         let node = NodeRecord {
             schema: FORMAT,
@@ -49,7 +54,7 @@ impl<'a> Publisher<'a> {
             process: "p".to_owned(),
             version: "0.1.0".to_owned(),
             heartbeat: 1,
-            seen: i64::MAX,
+            seen,
             seq: 1,
             instances: 1,
             at,
@@ -281,6 +286,37 @@ fn without_a_node_and_without_an_address_the_hint_names_both() {
         assert!(text.contains("no vipwatch node is listening"), "{command}: {text}");
         assert!(text.contains("or the address of etcd with --etcd"), "{command}: {text}");
     }
+}
+
+#[test]
+fn a_status_names_the_nodes_with_claims_that_are_not_confirmed() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let publisher = Publisher::new(&etcd, "default");
+    publisher.node("net-1");
+    publisher.node_at("net-2", 0);
+    publisher.role("net-1", InstanceRole::Primary, 100);
+    publisher.role("net-2", InstanceRole::Primary, 50);
+    let status = json(&etcd.endpoint(0), &["status"]);
+    assert_eq!(status["items"][0]["state"], "unknown", "{status}");
+    let sentences = status["unknown"].to_string();
+    assert!(sentences.contains("has the claims of net-1 and net-2, and not all"), "{sentences}");
+}
+
+#[test]
+fn an_unknown_node_and_options_without_an_address_are_errors() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    Publisher::new(&etcd, "default").node("net-1");
+    let url = etcd.endpoint(0);
+    for command in ["status", "watch", "findings", "history"] {
+        let (code, text) = run(&["--etcd", &url, "cluster", command, "--node", "net-9"]);
+        assert_eq!(code, 4, "{command}: {text}");
+        assert!(text.contains("there is no node \"net-9\" in the cluster"), "{command}: {text}");
+    }
+    let (code, text) = run(&["cluster", "status", "--domain", "prod"]);
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("need --etcd"), "{text}");
 }
 
 #[test]

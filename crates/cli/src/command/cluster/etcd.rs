@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! etcd as the source of an answer: the settings from the command line, and errors with hints.
+//! etcd as the source of an answer: the settings from the command line or the configuration.
+
+mod error;
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use vipwatch_cluster::etcd::{
-    ClientCertificate, EtcdError, EtcdErrorKind, EtcdLogin, EtcdPassword, EtcdSettings,
-};
+use vipwatch_cluster::etcd::{ClientCertificate, EtcdLogin, EtcdPassword, EtcdSettings};
 use vipwatch_cluster::key::ClusterName;
-use vipwatch_cluster::reader::{EtcdReader, ReadError, domains};
-use vipwatch_core::ErrorChain;
+use vipwatch_cluster::reader::{EtcdReader, domains};
+use vipwatch_node::config::{ClusterConfig, EtcdEndpoint};
 
+use self::error::{SettingsOrigin, empty_domain, file_error, read_error};
 use crate::args::EtcdOptions;
 use crate::failure::{CommandError, ExitStatus};
 
@@ -24,30 +25,41 @@ const MAX_PASSWORD_BYTES: u64 = 4096;
 /// Maximum number of domains that an error lists.
 const MAX_DOMAINS: usize = 20;
 
-/// Connects to etcd, and reads the domain. An empty domain is an error that lists the domains that exist.
+/// Connects to etcd with the options of the command, and reads the domain.
 pub(super) fn open(options: &EtcdOptions) -> Result<EtcdReader, CommandError> {
     let (settings, domain) = settings(options)?;
+    read(&settings, &domain, SettingsOrigin::Options)
+}
+
+/// Connects to etcd as a node with this configuration does, and reads its domain.
+pub(super) fn open_configured(config: &ClusterConfig) -> Result<EtcdReader, CommandError> {
+    let settings = config.etcd_settings().map_err(|error| file_error(&error))?;
+    read(&settings, &config.domain, SettingsOrigin::Configuration)
+}
+
+/// An empty domain is an error that lists the domains that exist.
+fn read(
+    settings: &EtcdSettings,
+    domain: &ClusterName,
+    origin: SettingsOrigin,
+) -> Result<EtcdReader, CommandError> {
     let opened = EtcdReader::open(settings.clone(), domain.clone());
-    let reader = opened.map_err(|error| read_error(&error, &domain))?;
+    let reader = opened.map_err(|error| read_error(&error, domain, origin))?;
     let is_empty = reader.view().nodes().next().is_none() && reader.view().role_count() == 0;
     if is_empty {
-        let found = domains(&settings, MAX_DOMAINS);
-        return Err(empty_domain(&domain, found));
+        return Err(empty_domain(domain, domains(settings, MAX_DOMAINS), origin));
     }
     Ok(reader)
 }
 
 /// The settings and the domain.
-fn settings(options: &EtcdOptions) -> Result<(EtcdSettings, ClusterName), CommandError> {
+pub(crate) fn settings(options: &EtcdOptions) -> Result<(EtcdSettings, ClusterName), CommandError> {
     let domain = options.domain.as_deref().unwrap_or(DEFAULT_DOMAIN);
     let domain = domain.parse().map_err(|error| usage(format!("--domain: {error}")))?;
-    let has_http = options.etcd.iter().any(|url| url.starts_with("http://"));
-    let has_https = options.etcd.iter().any(|url| url.starts_with("https://"));
-    if has_http && has_https {
-        return Err(usage("--etcd has addresses with http:// and with https://")
-            .hint("use one of them for all addresses"));
-    }
-    let mut settings = EtcdSettings::new(options.etcd.iter().map(|url| endpoint(url)).collect());
+    let endpoints =
+        options.etcd.iter().map(|url| endpoint(url)).collect::<Result<Vec<_>, CommandError>>()?;
+    check_encryption(&endpoints, options)?;
+    let mut settings = EtcdSettings::new(endpoints.iter().map(ToString::to_string).collect());
     settings.ca.clone_from(&options.etcd_ca);
     settings.certificate = match (&options.etcd_cert, &options.etcd_key) {
         (Some(certificate), Some(key)) => {
@@ -69,9 +81,43 @@ fn settings(options: &EtcdOptions) -> Result<(EtcdSettings, ClusterName), Comman
 }
 
 /// An address without a scheme is a frequent mistake: `10.0.0.1:2379` is `http://10.0.0.1:2379`, as for `etcdctl`.
-fn endpoint(url: &str) -> String {
-    let url = url.trim().trim_end_matches('/');
-    if url.contains("://") { url.to_owned() } else { format!("http://{url}") }
+fn endpoint(url: &str) -> Result<EtcdEndpoint, CommandError> {
+    let url = url.trim();
+    let parsed = if url.contains("://") {
+        EtcdEndpoint::parse(url)
+    } else {
+        EtcdEndpoint::parse(&format!("http://{url}"))
+    };
+    parsed.map_err(|error| {
+        usage(format!("--etcd: {error}")).hint(
+            "--etcd takes `https://HOST:2379` or `http://HOST:2379`; --etcd-user names a user",
+        )
+    })
+}
+
+/// The options of TLS need `https://`, and a password is not sent to another host without encryption.
+fn check_encryption(endpoints: &[EtcdEndpoint], options: &EtcdOptions) -> Result<(), CommandError> {
+    let plain: Vec<&EtcdEndpoint> = endpoints.iter().filter(|one| !one.is_encrypted()).collect();
+    let Some(first) = plain.first() else { return Ok(()) };
+    if plain.len() < endpoints.len() {
+        return Err(usage("--etcd has addresses with http:// and with https://")
+            .hint("use one of them for all addresses"));
+    }
+    let has_files =
+        [&options.etcd_ca, &options.etcd_cert, &options.etcd_key].into_iter().any(Option::is_some);
+    if has_files {
+        let message =
+            format!("--etcd-ca, --etcd-cert and --etcd-key need https://, and --etcd has {first}");
+        return Err(usage(message).hint("write `https://` before the address"));
+    }
+    let exposed = plain.iter().find(|one| one.is_readable_in_transit());
+    match exposed.filter(|_| options.etcd_user.is_some()) {
+        None => Ok(()),
+        Some(exposed) => {
+            let message = format!("the password would be sent to {exposed} without encryption");
+            Err(usage(message).hint("write `https://` before the address, and give --etcd-ca"))
+        }
+    }
 }
 
 fn usage(message: impl std::fmt::Display) -> CommandError {
@@ -102,98 +148,6 @@ fn password(file: &Path) -> Result<EtcdPassword, CommandError> {
         return Err(CommandError::new(ExitStatus::Missing, message));
     }
     Ok(EtcdPassword::new(text.to_owned()))
-}
-
-/// The error and hint for an etcd that cannot be read.
-fn read_error(error: &ReadError, domain: &ClusterName) -> CommandError {
-    let ReadError::Etcd(etcd) = error else {
-        return CommandError::new(ExitStatus::Missing, ErrorChain(error));
-    };
-    let code = match etcd.kind() {
-        EtcdErrorKind::Settings => match etcd {
-            EtcdError::File { source, .. }
-                if source.kind() == std::io::ErrorKind::PermissionDenied =>
-            {
-                ExitStatus::NotPermitted
-            }
-            EtcdError::File { .. } => ExitStatus::Missing,
-            _ => ExitStatus::Usage,
-        },
-        EtcdErrorKind::Access => ExitStatus::NotPermitted,
-        EtcdErrorKind::Connection
-        | EtcdErrorKind::Tls
-        | EtcdErrorKind::Timeout
-        | EtcdErrorKind::Unavailable
-        | EtcdErrorKind::NoSpace
-        | EtcdErrorKind::Lease
-        | EtcdErrorKind::Compacted
-        | EtcdErrorKind::Rejected => ExitStatus::Missing,
-    };
-    let failure = CommandError::new(code, ErrorChain(error));
-    match hint(etcd, domain) {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
-}
-
-/// What the user of the command can do. The hints of the library name keys of the node's configuration.
-fn hint(error: &EtcdError, domain: &ClusterName) -> Option<String> {
-    let text = match error {
-        EtcdError::File { .. } => "check --etcd-ca, --etcd-cert and --etcd-key",
-        EtcdError::Password { .. } => "check --etcd-password-file",
-        EtcdError::TlsSettings(_) => {
-            "the files of --etcd-ca, --etcd-cert and --etcd-key must be PEM, and the key must fit"
-        }
-        EtcdError::NoEndpoint | EtcdError::Endpoint { .. } => {
-            "--etcd takes `https://HOST:2379` or `http://HOST:2379`"
-        }
-        EtcdError::Connect { .. } | EtcdError::Timeout { .. } | EtcdError::Disconnected { .. } => {
-            "check that etcd runs there, that --etcd has its client URL, and that it has `https://` if etcd uses TLS"
-        }
-        EtcdError::Tls { .. } => {
-            "check --etcd-ca and --etcd against the certificate of etcd, and whether a certificate has expired"
-        }
-        EtcdError::ClosedAfterTls { .. } => {
-            "etcd may require a client certificate: check --etcd-cert and --etcd-key, and whether it has expired"
-        }
-        EtcdError::Login { .. } => {
-            "check --etcd-user and --etcd-password-file, and whether etcd has authentication enabled"
-        }
-        EtcdError::Permission { .. } => {
-            return Some(format!(
-                "use --etcd-user, or grant its role the right: \
-                 `etcdctl role grant-permission ROLE --prefix=true read /vipwatch/v1/{domain}/`"
-            ));
-        }
-        EtcdError::Unavailable { .. }
-        | EtcdError::NoSpace { .. }
-        | EtcdError::LeaseEnded { .. }
-        | EtcdError::Compacted
-        | EtcdError::TooLong { .. }
-        | EtcdError::WatchCancelled { .. }
-        | EtcdError::Rejected { .. } => return error.hint().map(str::to_owned),
-    };
-    Some(text.to_owned())
-}
-
-/// The error for a domain without nodes and roles.
-fn empty_domain(domain: &ClusterName, found: Result<Vec<ClusterName>, ReadError>) -> CommandError {
-    let failure = CommandError::new(
-        ExitStatus::Missing,
-        format!("no node has published in the domain {domain} of this etcd"),
-    );
-    failure.hint(match found {
-        Ok(names) if names.is_empty() => {
-            "there is no other domain either: set `endpoints` in [cluster] of each node's configuration".to_owned()
-        }
-        Ok(names) => {
-            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-            format!("--domain chooses another one; there are: {}", names.join(", "))
-        }
-        Err(error) => {
-            format!("--domain chooses another one; the domains cannot be listed: {}", ErrorChain(&error))
-        }
-    })
 }
 
 #[cfg(test)]
@@ -242,6 +196,39 @@ mod tests {
         exit 2: --domain: invalid name "a/b": use 1 to 64 letters, digits, '-', '_' and '.'
         exit 2: --etcd has addresses with http:// and with https://
         "#);
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_right_is_wrong_usage() {
+        let cases = ["https://10.0.0.1", "ftp://a:1", "https://user:word@a:2379"];
+        let message = |url: &str| message(&EtcdOptions { etcd: vec![url.to_owned()], ..options() });
+        insta::assert_snapshot!(cases.map(message).join("\n"), @r#"
+        exit 2: --etcd: "https://10.0.0.1" has no port; etcd listens on 2379 by default
+        exit 2: --etcd: "ftp://a:1" is not a URL of etcd, such as https://10.0.0.1:2379 or https://[::1]:2379
+        exit 2: --etcd: a URL has no user here; set user and password
+        "#);
+    }
+
+    #[test]
+    fn a_password_and_certificates_need_encryption() {
+        let file = || Some("x".into());
+        let plain = |url: &str| EtcdOptions { etcd: vec![url.to_owned()], ..options() };
+        let login = |options| EtcdOptions {
+            etcd_user: Some("x".to_owned()),
+            etcd_password_file: file(),
+            ..options
+        };
+        let both = vec!["http://127.0.0.1:2379".to_owned(), "http://10.0.0.2:2379".to_owned()];
+        let cases = [
+            login(plain("10.0.0.1:2379")),
+            login(EtcdOptions { etcd: both, ..options() }),
+            EtcdOptions { etcd_ca: file(), ..plain("10.0.0.1:2379") },
+        ];
+        insta::assert_snapshot!(cases.iter().map(message).collect::<Vec<_>>().join("\n"), @r"
+        exit 2: the password would be sent to http://10.0.0.1:2379 without encryption
+        exit 2: the password would be sent to http://10.0.0.2:2379 without encryption
+        exit 2: --etcd-ca, --etcd-cert and --etcd-key need https://, and --etcd has http://10.0.0.1:2379
+        ");
     }
 
     #[test]

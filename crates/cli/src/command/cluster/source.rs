@@ -12,37 +12,60 @@ use vipwatch_cluster::view::ClusterView;
 
 use super::basis::check_configured;
 use super::etcd;
-use crate::args::{EtcdOptions, NodeOptions};
-use crate::failure::{CommandError, note};
-use crate::source::query_node_or;
+use crate::args::{EtcdOptions, NodeOptions, OutputOptions};
+use crate::failure::{CommandError, note, warn};
+use crate::source::timed;
 
 /// Reads the documents of the cluster.
 pub(super) enum ClusterReader<'a> {
     /// From the API of a node.
-    Node(&'a NodeOptions),
+    Node { client: Client, output: &'a OutputOptions },
     /// From etcd, which was read once.
     Etcd(Box<EtcdReader>),
 }
 
 impl<'a> ClusterReader<'a> {
-    /// The reader that the options choose.
+    /// The reader that the options choose. If no node is listening, etcd is read with the settings of the node.
     pub(super) fn open(options: &'a NodeOptions, etcd: &EtcdOptions) -> Result<Self, CommandError> {
-        if etcd.etcd.is_empty() {
-            return Ok(Self::Node(options));
+        let output = &options.output;
+        if !etcd.etcd.is_empty() {
+            return Ok(Self::of_etcd(etcd::open(etcd)?, output));
         }
-        let reader = etcd::open(etcd)?;
-        if options.output.verbose {
-            let basis = reader.basis();
-            let endpoint = basis.endpoint.unwrap_or_default();
-            note(&options.output, &format!("answered by etcd at {endpoint}"));
+        let node = options.settings()?;
+        let client = Client::new(&node.config.socket);
+        match client.version() {
+            Ok(_) => Ok(Self::Node { client, output }),
+            Err(error @ ClientError::NotListening(_)) => {
+                node.check_read()?;
+                let cluster = &node.config.cluster;
+                if !cluster.is_enabled() {
+                    return Err(no_answer(&error));
+                }
+                let endpoints = cluster.endpoints.join(", ");
+                // Also with --quiet: another source than the node answers.
+                warn(&format!(
+                    "{error}; reading etcd at {endpoints}, from [cluster] of the configuration"
+                ));
+                Ok(Self::of_etcd(etcd::open_configured(cluster)?, output))
+            }
+            Err(error) => Err(no_answer(&error)),
         }
-        Ok(Self::Etcd(Box::new(reader)))
+    }
+
+    fn of_etcd(reader: EtcdReader, output: &OutputOptions) -> Self {
+        if output.verbose {
+            let endpoint = reader.basis().endpoint.unwrap_or_default();
+            note(output, &format!("answered by etcd at {endpoint}"));
+        }
+        Self::Etcd(Box::new(reader))
     }
 
     /// The cluster in numbers.
     pub(super) fn status(&self) -> Result<ClusterStatus, CommandError> {
         match self {
-            Self::Node(options) => query(options, Client::cluster, |status| &status.basis),
+            Self::Node { client, output } => {
+                query(client, output, Client::cluster, |status| &status.basis)
+            }
             Self::Etcd(reader) => Ok(from_etcd(reader, document::status)),
         }
     }
@@ -50,7 +73,9 @@ impl<'a> ClusterReader<'a> {
     /// The groups.
     pub(super) fn groups(&self) -> Result<ClusterGroupList, CommandError> {
         match self {
-            Self::Node(options) => query(options, Client::cluster_groups, |list| &list.basis),
+            Self::Node { client, output } => {
+                query(client, output, Client::cluster_groups, |list| &list.basis)
+            }
             Self::Etcd(reader) => Ok(from_etcd(reader, document::groups)),
         }
     }
@@ -58,7 +83,9 @@ impl<'a> ClusterReader<'a> {
     /// The nodes.
     pub(super) fn nodes(&self) -> Result<ClusterNodeList, CommandError> {
         match self {
-            Self::Node(options) => query(options, Client::cluster_nodes, |list| &list.basis),
+            Self::Node { client, output } => {
+                query(client, output, Client::cluster_nodes, |list| &list.basis)
+            }
             Self::Etcd(reader) => Ok(from_etcd(reader, document::nodes)),
         }
     }
@@ -66,7 +93,9 @@ impl<'a> ClusterReader<'a> {
     /// The open findings.
     pub(super) fn findings(&self) -> Result<ClusterFindingList, CommandError> {
         match self {
-            Self::Node(options) => query(options, Client::cluster_findings, |list| &list.basis),
+            Self::Node { client, output } => {
+                query(client, output, Client::cluster_findings, |list| &list.basis)
+            }
             Self::Etcd(reader) => Ok(from_etcd(reader, document::findings)),
         }
     }
@@ -75,7 +104,9 @@ impl<'a> ClusterReader<'a> {
     pub(super) fn history(&self) -> Result<ClusterHistory, CommandError> {
         let all = ClusterHistorySelection { group: None, since: None, limit: usize::MAX };
         match self {
-            Self::Node(options) => query(options, Client::cluster_history, |list| &list.basis),
+            Self::Node { client, output } => {
+                query(client, output, Client::cluster_history, |list| &list.basis)
+            }
             Self::Etcd(reader) => {
                 Ok(from_etcd(reader, |view, basis| document::history(view, basis, all)))
             }
@@ -85,19 +116,29 @@ impl<'a> ClusterReader<'a> {
 
 /// A document of the node; an error if the node has no cluster.
 fn query<T>(
-    options: &NodeOptions,
+    client: &Client,
+    output: &OutputOptions,
     from_node: impl FnOnce(&Client) -> Result<T, ClientError>,
     basis: impl FnOnce(&T) -> &ClusterBasis,
 ) -> Result<T, CommandError> {
-    let document = query_node_or(options, from_node, not_listening)?;
+    let document = timed(output, client, from_node).map_err(|error| no_answer(&error))?;
     check_configured(basis(&document))?;
     Ok(document)
 }
 
-/// The error if no node is listening: another node, or etcd, has the answer too.
-pub(super) fn not_listening(error: &ClientError) -> CommandError {
-    let hint =
-        "start `vipwatch node`, give its socket with --socket, or the address of etcd with --etcd";
+/// The error of a query of the node. If the node does not answer, etcd has the answer too.
+pub(super) fn no_answer(error: &ClientError) -> CommandError {
+    let hint = match error {
+        ClientError::NotListening(_) => {
+            "start `vipwatch node`, give its socket with --socket, or the address of etcd with --etcd"
+        }
+        ClientError::TimedOut { .. } | ClientError::Io { .. } | ClientError::Closed(_) => {
+            "see `systemctl status vipwatch-node`; with --etcd, the command reads etcd instead"
+        }
+        ClientError::NotPermitted(_)
+        | ClientError::InvalidAnswer { .. }
+        | ClientError::Problem(_) => return error.into(),
+    };
     CommandError::from(error).hint(hint)
 }
 

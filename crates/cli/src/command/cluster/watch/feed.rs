@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use vipwatch_api::ClusterState;
-use vipwatch_api::client::{Client, ClientError};
 use vipwatch_cluster::document;
 use vipwatch_cluster::reader::{EtcdReader, ReadProgress};
 
 use super::super::basis::check_configured;
 use super::super::node_feed::NodeFeed;
-use super::super::{etcd, source};
+use super::super::source::{self, ClusterReader};
 use crate::args::{EtcdOptions, NodeOptions, OutputOptions};
 use crate::failure::{CommandError, note};
 use crate::reconnect::{RetryWaits, is_temporary};
@@ -29,21 +28,17 @@ pub(super) enum ClusterFeed {
 impl ClusterFeed {
     /// The feed that the options choose.
     pub(super) fn open(options: &NodeOptions, etcd: &EtcdOptions) -> Result<Self, CommandError> {
-        if !etcd.etcd.is_empty() {
-            return Ok(Self::Etcd(Box::new(etcd::open(etcd)?)));
-        }
-        let node = options.settings()?;
-        Ok(Self::Node(NodeFeed::new(Client::new(&node.config.socket))))
+        Ok(match ClusterReader::open(options, etcd)? {
+            ClusterReader::Node { client, .. } => Self::Node(NodeFeed::new(client)),
+            ClusterReader::Etcd(reader) => Self::Etcd(reader),
+        })
     }
 
     /// The current state.
     pub(super) fn first(&mut self) -> Result<ClusterState, CommandError> {
         match self {
             Self::Node(feed) => {
-                let state = feed.next().map_err(|error| match error {
-                    ClientError::NotListening(_) => source::not_listening(&error),
-                    error => error.into(),
-                })?;
+                let state = feed.next().map_err(|error| source::no_answer(&error))?;
                 check_configured(&state.basis)?;
                 Ok(state)
             }

@@ -59,7 +59,7 @@ fn follow(command: &mut Command, file: &mut File) -> Option<i64> {
     next
 }
 
-/// Records documents of a node, again and again. A document has the last word of its path as its name.
+/// Records documents of a node, again and again. The name of a document is the end of its path.
 pub fn record_documents(
     socket: &Path,
     file: &Path,

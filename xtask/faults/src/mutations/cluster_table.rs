@@ -191,8 +191,8 @@ pub const CLUSTER_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "cluster-same-name-accepted",
         file: "crates/cluster/src/session/registration.rs",
-        old: "Ok(ClusterRecord::Node(record)) if record.epoch != self.settings.epoch => {",
-        new: "Ok(ClusterRecord::Node(record)) if record.epoch.is_empty() => {",
+        old: "if record.epoch != self.settings.epoch\n",
+        new: "if record.epoch.is_empty()\n",
         seed: 1,
         faults: "same-name",
         kinds: &["view-wrong"],

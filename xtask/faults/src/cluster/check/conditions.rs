@@ -178,8 +178,10 @@ fn holds(name: &str, nodes: &[NodeState], min_backups: usize) -> Holds {
     let yes = |is_true: bool| if is_true { Holds::Yes } else { Holds::No };
     match name {
         "cluster-two-primaries" => yes(claims >= 2),
-        "cluster-no-primary" if claims == 0 && live.len() == known.len() => yes(!live.is_empty()),
-        // Without all nodes, the adverts decide: a lost node may still be primary.
+        "cluster-no-primary" if claims == 0 && live.len() == known.len() && known.len() >= 2 => {
+            Holds::Yes
+        }
+        // Without all nodes, the adverts decide: a lost node, or one without vipwatch, may be primary.
         "cluster-no-primary" if claims == 0 => {
             let backups = live.iter().filter(|node| node.role == "backup");
             backups.map(|node| node.silence).max().unwrap_or(Holds::No)
@@ -218,7 +220,7 @@ mod tests {
         let live = node(Presence::Live, "backup");
         let none = |other: NodeState| holds("cluster-no-primary", &[live, other], 1);
         assert_eq!(none(node(Presence::Live, "fault")), Holds::Yes);
-        assert_eq!(none(node(Presence::Absent, "primary")), Holds::Yes);
+        assert_eq!(none(node(Presence::Absent, "primary")), Holds::No, "a group of one node");
         assert_eq!(none(node(Presence::Lost, "primary")), Holds::No, "adverts are received");
         assert_eq!(none(node(Presence::Live, "primary")), Holds::No);
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 pub use self::periods::ActPeriod;
 use self::periods::periods;
 pub use self::reach::{NodeBreak, UnstablePeriod};
-pub use self::silence::SilentPeriod;
+pub use self::silence::{SILENCE_PUBLISHED, SilentPeriod};
 pub use self::simulated::SimulatedLife;
 use crate::FaultsError;
 use crate::check::recorded_run::{InstanceFacts, RecordedRun, numbers};

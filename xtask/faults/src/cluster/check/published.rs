@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::conditions::Holds;
 use super::facts::periods::during;
-use super::facts::{ActPeriod, NodeBreak, RecordedFacts, SimulatedLife};
+use super::facts::{ActPeriod, NodeBreak, RecordedFacts, SILENCE_PUBLISHED, SimulatedLife};
 use super::groups::LabGroup;
 use crate::check::verdict::Strictness;
 use crate::cluster::setup::HOSTS;
@@ -119,9 +119,24 @@ impl Published<'_> {
             presence,
             roles,
             is_edited: BTreeSet::from([false]),
-            silence: Holds::Maybe,
+            silence: self.router_silence(node, at),
             difference: Holds::of_all(differs.into_iter()),
         }
+    }
+
+    /// Whether the node publishes that its router receives no adverts: there are none from its creation on.
+    fn router_silence(&self, node: usize, at: Micros) -> Holds {
+        let is_silent = |router: &ActPeriod| router.done + self.router_known() <= at;
+        let has_published = self.unpublished_since(node, at) == at;
+        let mut routers = self.facts.hosts[node].routers.iter();
+        let is_certain =
+            has_published && routers.any(|router| is_silent(router) && at < router.heal);
+        if is_certain { Holds::Yes } else { Holds::Maybe }
+    }
+
+    /// The time after which a node has published that a new router receives no adverts.
+    fn router_known(&self) -> Micros {
+        self.times.configuration + 4 * self.facts.times.advert + SILENCE_PUBLISHED
     }
 
     /// The presence of a node, without regard to groups.
@@ -172,6 +187,8 @@ impl Published<'_> {
                     [period.from, period.done + within, period.heal, period.to + within]
                 }));
             }
+            let routers = host.routers.iter();
+            changes.extend(routers.map(|router| router.done + self.router_known()));
             let silences = host.silences.iter().flatten();
             changes.extend(silences.flat_map(|period| {
                 [period.possible, period.certain.min(period.end), period.end, period.gone]

@@ -6,7 +6,7 @@ use crate::moment::{Micros, SECOND};
 
 /// A node has read and published the beginning or the end of the silence within this time: it reads its capture once a
 /// second, waits for one second more, and publishes a changed record within a second.
-const PUBLISHED_WITHIN: Micros = 3 * SECOND;
+pub const SILENCE_PUBLISHED: Micros = 3 * SECOND;
 
 /// A period without adverts at a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,9 +57,9 @@ pub fn silences(
         if next.at > possible {
             periods.push(SilentPeriod {
                 possible,
-                certain: complete + 4 * interval + PUBLISHED_WITHIN,
+                certain: complete + 4 * interval + SILENCE_PUBLISHED,
                 end: next.at,
-                gone: next.at + PUBLISHED_WITHIN,
+                gone: next.at + SILENCE_PUBLISHED,
             });
         }
         last = next;

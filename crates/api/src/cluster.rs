@@ -2,12 +2,14 @@
 //! The cluster: `GET /v1/cluster`, `/v1/cluster/groups`, `/v1/cluster/nodes`, `/v1/cluster/findings` and
 //! `/v1/cluster/history`; and the answers of `vipwatch --etcd URL cluster`, which reads etcd without a node.
 
+mod neutron;
 #[cfg(test)]
 pub(crate) mod sample;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use self::neutron::{ClusterNeutron, NeutronRouterSummary};
 use crate::{FindingSeverity, InstanceRole, Schema};
 
 /// The origin of an answer about the cluster.
@@ -371,6 +373,9 @@ pub struct ClusterStatus {
     pub findings: u64,
     /// Keys and values that are not used.
     pub ignored: IgnoredSummary,
+    /// The comparison with Neutron; null if it is not configured on the answering node.
+    #[serde(default)]
+    pub neutron: Option<ClusterNeutron>,
 }
 
 /// An event of the cluster's history.

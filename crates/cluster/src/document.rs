@@ -49,6 +49,7 @@ pub fn status(view: &ClusterView, basis: ClusterBasis) -> ClusterStatus {
         groups,
         findings: view.findings().count().try_into().unwrap_or(u64::MAX),
         ignored: view.ignored(),
+        neutron: None,
     }
 }
 

@@ -16,6 +16,7 @@ mod condition;
 mod evidence;
 mod kind;
 mod lost_node;
+mod neutron;
 mod open;
 mod schedule;
 mod track;
@@ -24,19 +25,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use vipwatch_api::Timestamp;
-use vipwatch_core::Moment;
 use vipwatch_core::flapping::FLAP_SPAN;
+use vipwatch_core::{InstanceId, Moment};
 
 use self::condition::{
     ConditionContext, FindingCondition, advert_interval, conditions, unconfirmed_claims,
 };
 pub use self::kind::ClusterFindingKind;
 use self::lost_node::LostNodes;
+use self::neutron::NeutronAnswers;
 use self::open::{ClusterFindingSubject, OpenClusterFindings};
 use self::schedule::EvaluationSchedule;
 use self::track::{BucketTrack, GroupTrack, Unconfirmed};
 use crate::group::{Group, SharedAddresses};
 use crate::key::{Bucket, ClusterName};
+use crate::neutron::NeutronAnswer;
 use crate::record::FindingRecord;
 use crate::view::{ClusterView, ViewSerial};
 
@@ -51,6 +54,8 @@ pub struct EvaluatorSettings {
     pub lease: Duration,
     /// The number of live backups that a group must have; 0 turns the finding off.
     pub min_backups: u32,
+    /// How long Neutron may differ before a finding is opened; `None` if Neutron is not asked.
+    pub neutron_settle: Option<Duration>,
 }
 
 impl Default for EvaluatorSettings {
@@ -60,6 +65,7 @@ impl Default for EvaluatorSettings {
             slow_settle: Duration::from_mins(1),
             lease: Duration::from_secs(15),
             min_backups: 1,
+            neutron_settle: None,
         }
     }
 }
@@ -97,6 +103,7 @@ pub struct Evaluator {
     unconfirmed: Unconfirmed,
     schedule: EvaluationSchedule,
     shared: SharedAddresses,
+    neutron: NeutronAnswers,
     /// The last change of the view that was evaluated.
     serial: ViewSerial,
     /// Since when the view has followed etcd without interruption; `None` while it is stale.
@@ -121,6 +128,7 @@ impl Evaluator {
             unconfirmed: Unconfirmed::default(),
             schedule: EvaluationSchedule::default(),
             shared: SharedAddresses::default(),
+            neutron: NeutronAnswers::default(),
             serial: ViewSerial::default(),
             connected: None,
             has_two_nodes: false,
@@ -136,6 +144,17 @@ impl Evaluator {
             track.forget_pending();
         }
         self.lost.forget_pending();
+        self.neutron.forget_pending();
+    }
+
+    /// Neutron has answered about a router. The next evaluation compares it with the view.
+    pub fn neutron_answered(
+        &mut self,
+        router: InstanceId,
+        answer: NeutronAnswer,
+        requested: Moment,
+    ) {
+        self.neutron.set(Bucket::Router(router), answer, requested);
     }
 
     /// The open findings.
@@ -182,6 +201,7 @@ impl Evaluator {
         is_new_connection: bool,
     ) -> BTreeSet<Bucket> {
         let mut due = self.schedule.take_due(now);
+        due.extend(self.neutron.take_answered());
         if view.serial() == self.serial && !is_new_connection {
             return due;
         }
@@ -246,7 +266,9 @@ impl Evaluator {
         for gone in before.group_ids() {
             self.open.update_group(gone, Vec::new(), view, time, changes);
         }
-        if !groups.is_empty() {
+        if groups.is_empty() {
+            self.neutron.remove(bucket);
+        } else {
             self.buckets.insert(bucket.clone(), track);
         }
     }
@@ -289,7 +311,21 @@ impl Evaluator {
                 self.schedule.add(due, &group.bucket);
             }
         }
+        settled.extend(self.neutron_condition(group, now));
         settled
+    }
+
+    /// The difference from Neutron, if it is settled or has an open finding. The finding of an earlier reporter stays until
+    /// Neutron has answered.
+    fn neutron_condition(&mut self, group: &Group, now: Moment) -> Option<FindingCondition> {
+        let is_clear = group.ambiguities.is_empty();
+        let settle = self.settings.neutron_settle.filter(|_| is_clear)?;
+        let subject = ClusterFindingSubject::group(ClusterFindingKind::NeutronDiffers, &group.id);
+        let Some(difference) = self.neutron.compare(group, now) else {
+            return self.open.condition(&subject);
+        };
+        let is_shown = difference.age >= settle || self.open.contains(&subject);
+        difference.condition.filter(|_| is_shown)
     }
 
     /// An earlier reporter found that the group is flapping, and this one does not know all changes that count yet.

@@ -6,7 +6,7 @@
 //!   node ──▶ record (JSON) ──▶ key ──▶ etcd ──▶ view ──▶ group ──▶ findings
 //! ```
 //!
-//! The modules `key`, `record`, `view`, `group` and `findings` are pure: they read no clock, file or socket.
+//! The modules `key`, `record`, `view`, `group`, `neutron` and `findings` are pure: they read no clock, file or socket.
 
 pub mod document;
 pub mod etcd;
@@ -14,6 +14,7 @@ pub mod findings;
 mod follow;
 pub mod group;
 pub mod key;
+pub mod neutron;
 pub mod reader;
 pub mod record;
 pub mod session;

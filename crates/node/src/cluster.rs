@@ -10,6 +10,7 @@
 
 mod heard;
 mod inbox;
+mod neutron;
 mod own_part;
 mod recent;
 mod records;
@@ -19,7 +20,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use vipwatch_api::ClusterBasis;
+use vipwatch_api::{ClusterBasis, ClusterNeutron};
 use vipwatch_cluster::key::ClusterName;
 use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::session::{
@@ -29,6 +30,8 @@ use vipwatch_cluster::view::ClusterView;
 use vipwatch_core::{Cause, ErrorChain, InstanceId};
 
 pub(crate) use self::inbox::ClusterInbox;
+use self::neutron::NeutronComparer;
+pub(crate) use self::neutron::{NeutronCounters, NeutronErrorKind};
 pub(crate) use self::own_part::OwnPart;
 use self::records::PublishedRecords;
 pub(crate) use self::settings::ClusterStartError;
@@ -59,6 +62,8 @@ struct SharedService {
     store: Arc<StateStore>,
     records: Arc<PublishedRecords>,
     inbox: ClusterInbox,
+    /// `None` if Neutron is not asked.
+    neutron: Option<NeutronComparer>,
     /// `None` before the files of the configuration could be read, and after the end.
     session: RwLock<Option<Session>>,
 }
@@ -89,9 +94,13 @@ impl ClusterService {
             store,
             records: Arc::clone(&records),
             inbox: ClusterInbox::new()?,
+            neutron: setup.config.neutron.clone().map(NeutronComparer::new),
             session: RwLock::new(None),
         }));
         let weak = Arc::downgrade(&service.0);
+        if let Some(neutron) = &service.0.neutron {
+            neutron.start(weak.clone())?;
+        }
         let mark: MarkInstance = Arc::new(move |id| {
             if let Some(shared) = weak.upgrade() {
                 shared.with_session(|session| session.mark(id));
@@ -174,6 +183,23 @@ impl ClusterService {
         self.0.with_session(ClusterHandle::counters)
     }
 
+    /// The comparison with Neutron; `None` if it is not configured.
+    pub(crate) fn neutron(&self) -> Option<ClusterNeutron> {
+        self.0.neutron.as_ref().map(NeutronComparer::status)
+    }
+
+    /// The counters of the comparison with Neutron; `None` if it is not configured.
+    pub(crate) fn neutron_counters(&self) -> Option<NeutronCounters> {
+        self.0.neutron.as_ref().map(NeutronComparer::counters)
+    }
+
+    /// This node has become the reporter, or is no longer the reporter: only the reporter asks Neutron.
+    pub(crate) fn reporter_changed(&self, is_reporter: bool) {
+        if let Some(neutron) = &self.0.neutron {
+            neutron.set_asking(is_reporter);
+        }
+    }
+
     /// Adds a transition to the record of its instance. The published state marks the instance.
     pub(crate) fn add_transition(&self, transition: &Transition) {
         self.0.records.recent.add(transition);
@@ -201,6 +227,9 @@ impl ClusterService {
 
     /// Says in etcd that the node was stopped, and ends the session.
     pub(crate) fn stop(&self) {
+        if let Some(neutron) = &self.0.neutron {
+            neutron.stop();
+        }
         let session = self.0.session.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Session(handle)) = session {
             handle.stop();

@@ -40,7 +40,7 @@ use vipwatch_linux::listen::{ListenError, check_path};
 
 pub use self::cluster::{
     ClusterConfig, ClusterFileError, ClusterIdentityFiles, ClusterLogin, EtcdEndpoint,
-    EtcdFileError,
+    EtcdFileError, KeystoneConfig, KeystoneIdentity, KeystoneUser, NeutronApiConfig,
 };
 pub use self::document::{SettingError, nearest, span};
 pub use self::header::{HeaderError, HeaderValue, TargetHeaderError};

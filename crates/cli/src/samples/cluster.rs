@@ -3,10 +3,10 @@
 
 use vipwatch_api::{
     ClusterBasis, ClusterConnectionState, ClusterFindingItem, ClusterFindingList, ClusterGroupItem,
-    ClusterGroupList, ClusterHistory, ClusterHistoryItem, ClusterMemberItem, ClusterNodeItem,
-    ClusterNodeList, ClusterNodeState, ClusterScope, ClusterSource, ClusterState, ClusterStatus,
-    FindingScope, FindingSeverity, GroupState, GroupSummary, IgnoredSummary, InstanceRole,
-    NodeSummary, Schema,
+    ClusterGroupList, ClusterHistory, ClusterHistoryItem, ClusterMemberItem, ClusterNeutron,
+    ClusterNodeItem, ClusterNodeList, ClusterNodeState, ClusterScope, ClusterSource, ClusterState,
+    ClusterStatus, FindingScope, FindingSeverity, GroupState, GroupSummary, IgnoredSummary,
+    InstanceRole, NeutronRouterSummary, NodeSummary, Schema,
 };
 
 use super::at;
@@ -170,6 +170,19 @@ pub(crate) fn status() -> ClusterStatus {
         },
         findings: 3,
         ignored: IgnoredSummary { foreign_keys: 1, invalid_values: 0, newer_values: 0 },
+        neutron: None,
+    }
+}
+
+/// The comparison with Neutron on the reporter.
+pub(crate) fn neutron() -> ClusterNeutron {
+    ClusterNeutron {
+        url: "https://10.0.0.1:9696".to_owned(),
+        is_asking: true,
+        compared: Some(at("14:59:48")),
+        failing_since: None,
+        error: None,
+        routers: NeutronRouterSummary { equal: 7, different: 1, unmatched: 0, not_compared: 2 },
     }
 }
 

@@ -380,7 +380,7 @@ fn the_reference_has_every_metric_of_a_running_node_with_its_type_and_labels() {
     netns.add_link("ha-1");
     let socket = lab.path().join("receiver.sock");
     fixture.clone().with_processes().configure(&format!(
-        "[witness]\n[cluster]\nendpoints = {:?}\n[receiver]\nsocket = {socket:?}\n\
+        "[witness]\n[cluster]\nendpoints = {:?}\n[cluster.neutron]\nurl = \"http://127.0.0.1:9\"\n[receiver]\nsocket = {socket:?}\n\
          [[receiver.hook]]\nname = \"other\"\nprogram = [\"/bin/true\"]\n\
          [[notify]]\n[[notify.hook]]\nname = \"fails\"\nprogram = [\"/bin/false\"]\n",
         etcd.endpoints()

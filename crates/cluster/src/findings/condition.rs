@@ -178,7 +178,7 @@ fn names<'a>(members: impl Iterator<Item = &'a GroupMember>) -> Vec<String> {
 }
 
 /// `a`, `a and b`, or `a, b and c`.
-fn listed(names: &[String]) -> String {
+pub(super) fn listed(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => one.clone(),

@@ -56,6 +56,9 @@ kinds! {
     /// The kernel of a node differs from the state file, the agent or the reports of the monitor.
     Disagreement = "cluster-disagreement", Wrong,
         "the kernel is right: run `vipwatch doctor` on the named node";
+    /// Neutron's `ha_state` names another primary than the kernels of the nodes.
+    NeutronDiffers = "cluster-neutron-differs", Wrong,
+        "the kernel is right: check the L3 agent on the primary and its connection to the message bus; a restart of the agent reports its states again";
     /// The nodes of a group have different settings.
     DifferentConfiguration = "cluster-different-configuration", Wrong,
         "make the configuration of keepalived equal on all nodes of the group, and reload it";
@@ -85,6 +88,7 @@ impl ClusterFindingKind {
             Self::TooFewBackups | Self::Disagreement | Self::DifferentConfiguration => {
                 settings.slow_settle
             }
+            Self::NeutronDiffers => settings.neutron_settle.unwrap_or_default(),
             Self::Flapping => Duration::ZERO,
         }
     }

@@ -79,6 +79,18 @@ impl OpenClusterFindings {
         self.findings.contains_key(subject)
     }
 
+    /// The content of an open finding; `None` if it is not open.
+    pub(super) fn condition(&self, subject: &ClusterFindingSubject) -> Option<FindingCondition> {
+        let record = &self.findings.get(subject)?.record;
+        Some(FindingCondition {
+            kind: ClusterFindingKind::from_name(&record.name)?,
+            confidence: record.confidence,
+            nodes: record.nodes.clone(),
+            text: record.text.clone(),
+            evidence: record.evidence.clone(),
+        })
+    }
+
     pub(super) fn is_continued(&self, subject: &ClusterFindingSubject) -> bool {
         self.findings.get(subject).is_some_and(|finding| finding.is_continued)
     }

@@ -5,6 +5,7 @@ mod conditions;
 mod continuation;
 mod flapping;
 mod limits;
+mod neutron;
 mod schedules;
 
 use vipwatch_api::InstanceRole;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The node's side of a session: marks, confirmations, the view and its connection.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use tokio::sync::Notify;
 use vipwatch_api::{ClusterBasis, ClusterConnectionState, ClusterScope, ClusterSource, Timestamp};
@@ -19,6 +20,7 @@ use super::{
 };
 use crate::follow::SharedView;
 use crate::key::{ClusterName, KeySpace};
+use crate::neutron::NeutronAnswer;
 use crate::view::ClusterView;
 
 /// The session of a node with etcd. Dropping it ends the session without a word to etcd, as a crash does; [`Self::stop`]
@@ -44,7 +46,7 @@ pub(super) struct SessionShared {
 }
 
 /// Requests of the node that the session has not taken yet.
-// BOUND: at most one entry for each instance, and for each finding and target.
+// BOUND: at most one entry for each instance, for each finding and target, and for each router.
 #[derive(Debug, Default)]
 pub(super) struct SessionRequests {
     /// All instances may have changed.
@@ -52,6 +54,8 @@ pub(super) struct SessionRequests {
     pub(super) marked: BTreeSet<InstanceId>,
     pub(super) confirmed: Option<ConfirmationId>,
     pub(super) delivered: BTreeSet<DeliveredFinding>,
+    /// Neutron's answers about routers, each with the time of its request.
+    pub(super) neutron: BTreeMap<InstanceId, (Instant, NeutronAnswer)>,
     pub(super) end: Option<SessionEnd>,
 }
 
@@ -152,6 +156,12 @@ impl ClusterHandle {
     /// finding again.
     pub fn told(&self, delivered: DeliveredFinding) {
         self.shared.requests().delivered.insert(delivered);
+        self.shared.wake.notify_one();
+    }
+
+    /// Neutron has answered a request of this time. Only the reporter uses the answer.
+    pub fn neutron_answered(&self, router: InstanceId, requested: Instant, answer: NeutronAnswer) {
+        self.shared.requests().neutron.insert(router, (requested, answer));
         self.shared.wake.notify_one();
     }
 

@@ -163,10 +163,17 @@ impl Worker {
     fn evaluate(&mut self) {
         let now = self.moment();
         let Some(work) = &mut self.reporter else { return };
-        let delivered = std::mem::take(&mut self.shared.requests().delivered);
+        let mut requests = self.shared.requests();
+        let delivered = std::mem::take(&mut requests.delivered);
+        let answers = std::mem::take(&mut requests.neutron);
+        drop(requests);
         let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         for delivered in delivered {
             work.delivered(&view, delivered);
+        }
+        for (router, (requested, answer)) in answers {
+            let requested = requested.saturating_duration_since(self.origin.into_std());
+            work.neutron_answered(router, answer, Moment::new(requested));
         }
         work.evaluate(&view, EvaluationTime { now, at: Timestamp::now() });
     }

@@ -8,12 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+use vipwatch_core::{InstanceId, Moment};
 
 use super::publish::MAX_BATCH_BYTES;
 use super::{ClusterEvent, DeliveredFinding};
 use crate::etcd::{LeaseId, MAX_OPERATIONS};
 use crate::findings::{ClusterFindingChange, EvaluationTime, Evaluator, EvaluatorSettings};
 use crate::key::{ClusterKey, ClusterName, FindingId, KeySpace};
+use crate::neutron::NeutronAnswer;
 use crate::record::{FindingRecord, encode};
 use crate::view::ClusterView;
 
@@ -95,8 +97,18 @@ impl ReporterWork {
     }
 
     /// The time of the next evaluation without a change of the view.
-    pub(super) fn next_check(&self) -> Option<vipwatch_core::Moment> {
+    pub(super) fn next_check(&self) -> Option<Moment> {
         self.evaluator.next_check()
+    }
+
+    /// Neutron has answered about a router.
+    pub(super) fn neutron_answered(
+        &mut self,
+        router: InstanceId,
+        answer: NeutronAnswer,
+        requested: Moment,
+    ) {
+        self.evaluator.neutron_answered(router, answer, requested);
     }
 
     /// Evaluates the view.

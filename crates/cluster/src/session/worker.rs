@@ -221,6 +221,7 @@ impl Worker {
         if self.reporter.is_none() {
             // The next reporter delivers the finding again.
             requests.delivered.clear();
+            requests.neutron.clear();
         }
         drop(requests);
         for instance in &marked {

@@ -37,6 +37,7 @@ pub(super) fn session_settings(
             slow_settle: config.slow_settle,
             lease: config.lease,
             min_backups: config.min_backups,
+            neutron_settle: config.neutron.as_ref().map(|neutron| neutron.settle),
         },
         ..SessionSettings::new(config.etcd_settings()?, config.domain.clone(), node, epoch)
     })

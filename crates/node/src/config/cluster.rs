@@ -7,6 +7,7 @@
 mod connection;
 mod endpoint;
 mod files;
+mod neutron;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use vipwatch_cluster::key::ClusterName;
 pub use self::connection::EtcdFileError;
 pub use self::endpoint::EtcdEndpoint;
 pub use self::files::ClusterFileError;
+pub use self::neutron::{KeystoneConfig, KeystoneIdentity, KeystoneUser, NeutronApiConfig};
 use super::document::{SettingErrors, Table, span};
 use super::sections::set;
 use super::web::WebFile;
@@ -51,6 +53,8 @@ pub struct ClusterConfig {
     pub slow_settle: Duration,
     /// Minimum number of live backups of a group; 0 for no such finding.
     pub min_backups: u32,
+    /// Neutron's API, with which the view is compared; `None` without a comparison.
+    pub neutron: Option<NeutronApiConfig>,
 }
 
 /// The files with which a node identifies itself to etcd.
@@ -85,6 +89,7 @@ impl Default for ClusterConfig {
             settle: Duration::from_secs(3),
             slow_settle: Duration::from_mins(1),
             min_backups: 1,
+            neutron: None,
         }
     }
 }
@@ -106,6 +111,8 @@ impl ClusterConfig {
         config.read_times(&mut table, errors);
         let min_backups = table.number("min_backups", 0, 16, errors);
         set(&mut config.min_backups, min_backups.and_then(|count| u32::try_from(count).ok()));
+        let neutron = table.table("neutron", errors);
+        config.neutron = neutron.and_then(|table| NeutronApiConfig::read(table, errors));
         config.check_encryption(&table, errors);
         table.finish(errors);
         config

@@ -3,6 +3,8 @@
 //!
 //! Headers are shown by name only, and a URL without its user, password, query and fragment.
 
+mod neutron;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use vipwatch_cluster::key::ClusterName;
 use vipwatch_core::{AnnouncePlan, DeliveryMode, EventKind, NetnsName};
 use vipwatch_outlets::agent::AgentTrust;
 
+use self::neutron::NeutronSection;
 use super::{
     AgentRule, ClusterConfig, Config, Hook, InstanceGroup, LogFormat, ReceiverConfig, Rule, Target,
 };
@@ -120,6 +123,8 @@ struct ClusterSection<'c> {
     settle: String,
     slow_settle: String,
     min_backups: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    neutron: Option<NeutronSection<'c>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -354,6 +359,7 @@ impl<'c> ClusterSection<'c> {
             settle: span_text(cluster.settle),
             slow_settle: span_text(cluster.slow_settle),
             min_backups: cluster.min_backups,
+            neutron: cluster.neutron.as_ref().map(NeutronSection::of),
         }
     }
 }

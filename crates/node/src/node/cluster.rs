@@ -68,7 +68,10 @@ impl Node {
                     tracing::info!("this node publishes under its name again");
                     self.store.set_health(HealthTopic::Cluster, None);
                 }
-                ClusterEvent::ReporterChanged { is_reporter } => self.reporter_changed(is_reporter),
+                ClusterEvent::ReporterChanged { is_reporter } => {
+                    cluster.reporter_changed(is_reporter);
+                    self.reporter_changed(is_reporter);
+                }
                 ClusterEvent::FindingOpen(_) | ClusterEvent::FindingClosed(_)
                     if !cluster.is_reporter() =>
                 {

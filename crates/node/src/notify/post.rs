@@ -5,6 +5,7 @@ pub(crate) mod ca_bundle;
 
 use std::io::{self, Read};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
@@ -87,7 +88,7 @@ impl PostClient {
         let mut known = self.0.lock().expect("no thread panics while it holds the lock");
         if let Some(prepared) = known.as_mut().filter(|prepared| prepared.target == *target) {
             if let Some(certificates) = prepared.bundle.as_mut().and_then(CaBundle::changed) {
-                prepared.agent = agent(target, Some(certificates));
+                prepared.agent = http_agent(target.timeout, Some(certificates));
             }
             return Ok(prepared.agent.clone());
         }
@@ -98,15 +99,17 @@ impl PostClient {
         } else {
             (None, None)
         };
-        let agent = agent(target, certificates);
+        let agent = http_agent(target.timeout, certificates);
         *known = Some(Prepared { target: target.clone(), agent: agent.clone(), bundle });
         Ok(agent)
     }
 }
 
-fn agent(target: &Target, certificates: Option<RootCerts>) -> Agent {
+/// An HTTP client without redirections and proxies. `timeout` limits a request with its answer; `certificates` are the
+/// authorities for TLS.
+pub(crate) fn http_agent(timeout: Duration, certificates: Option<RootCerts>) -> Agent {
     let mut config = Agent::config_builder()
-        .timeout_global(Some(target.timeout))
+        .timeout_global(Some(timeout))
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)

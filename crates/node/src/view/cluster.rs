@@ -29,7 +29,8 @@ const MAX_HISTORY_EVENTS: usize = 10_000;
 
 /// The cluster in numbers.
 pub fn cluster_status(context: &ApiContext) -> ClusterStatus {
-    read(context, document::status)
+    let neutron = context.cluster.as_ref().and_then(ClusterService::neutron);
+    ClusterStatus { neutron, ..read(context, document::status) }
 }
 
 /// The groups that a filter selects.

@@ -13,6 +13,7 @@ mod conntrack;
 mod facts;
 mod instance;
 mod keepalived;
+mod neutron;
 mod node;
 mod process;
 mod receiver;
@@ -170,6 +171,9 @@ pub fn metrics(context: &ApiContext) -> MetricsSnapshot {
     }
     if facts.cluster.is_some() {
         families.extend(cluster::FAMILIES);
+    }
+    if facts.neutron.is_some() {
+        families.extend(neutron::FAMILIES);
     }
     if facts.reports.is_some() {
         families.extend(receiver::FAMILIES);

@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 use vipwatch_api::{
-    ClusterGroupItem, ClusterGroupList, ClusterMemberItem, ClusterNodeState, ClusterStatus,
-    GroupState, InstanceRole,
+    ClusterGroupItem, ClusterGroupList, ClusterMemberItem, ClusterNeutron, ClusterNodeState,
+    ClusterStatus, GroupState, InstanceRole,
 };
 
 use super::basis::{check_current, push_basis, push_warning};
@@ -57,6 +57,7 @@ impl Page for ClusterStatusDocument {
             push_line(&mut page, &group_counts(&self.items));
         }
         self.push_summary(&mut page);
+        push_neutron(&mut page, self.status.neutron.as_ref(), style);
         push_basis(&mut page, &self.status.basis);
         page
     }
@@ -84,6 +85,32 @@ impl ClusterStatusDocument {
             push_line(page, &format!("{findings} (`vipwatch cluster findings` explains them)"));
         }
     }
+}
+
+/// Adds the comparison with Neutron, if it is configured.
+fn push_neutron(page: &mut String, neutron: Option<&ClusterNeutron>, style: &Style) {
+    let Some(neutron) = neutron else { return };
+    let age = |time| format!("{} ({})", style.time(time), style.age(time));
+    let line = match neutron {
+        ClusterNeutron { is_asking: false, .. } => "only the reporter compares".to_owned(),
+        ClusterNeutron { failing_since: Some(since), error, .. } => {
+            let error = error.as_deref().unwrap_or("no answer");
+            format!("not reachable since {}: {error}", age(*since))
+        }
+        ClusterNeutron { compared: Some(compared), routers, .. } => {
+            let results = counts(&[
+                (routers.different, "different"),
+                (routers.unmatched, "unmatched"),
+                (routers.not_compared, "not compared"),
+                (routers.equal, "equal"),
+            ]);
+            let number = usize::try_from(routers.total()).unwrap_or(usize::MAX);
+            let results = if results.is_empty() { String::new() } else { format!(": {results}") };
+            format!("compared {} ago, {}{results}", style.age(*compared), count(number, "router"))
+        }
+        ClusterNeutron { compared: None, .. } => "not compared yet".to_owned(),
+    };
+    push_line(page, &format!("Neutron: {line}"));
 }
 
 /// One line for each group.
@@ -244,6 +271,25 @@ mod tests {
         document.status.basis = cluster::stale_basis();
         let text = document.text(&Style::of_tests());
         insta::assert_snapshot!(text.lines().next().unwrap(), @"stale since 2026-11-16 15:55:00+01:00 (5m): the roles below are those of that time: cannot connect to https://10.0.0.1:2379: connection refused");
+    }
+
+    #[test]
+    fn one_line_says_how_the_comparison_with_neutron_goes() {
+        let line = |change: fn(&mut ClusterNeutron)| {
+            let mut document = document();
+            change(document.status.neutron.insert(cluster::neutron()));
+            let text = document.text(&Style::of_tests());
+            text.lines().find(|line| line.starts_with("Neutron")).unwrap().to_owned()
+        };
+        insta::assert_snapshot!(line(|_| {}), @"Neutron: compared 12s ago, 10 routers: 1 different, 2 not compared, 7 equal");
+        insta::assert_snapshot!(line(|neutron| neutron.is_asking = false), @"Neutron: only the reporter compares");
+        insta::assert_snapshot!(line(|neutron| neutron.compared = None), @"Neutron: not compared yet");
+        let failing = line(|neutron| {
+            neutron.failing_since = neutron.compared;
+            neutron.error = Some("Keystone rejects the login with status 401".to_owned());
+        });
+        insta::assert_snapshot!(failing, @"Neutron: not reachable since 2026-11-16 15:59:48+01:00 (12s): Keystone rejects the login with status 401");
+        assert!(!document().text(&Style::of_tests()).contains("Neutron"), "not configured");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 
 use vipwatch_linux::file::read_text_file;
 
-use super::ClusterConfig;
+use super::{ClusterConfig, NeutronApiConfig};
 use crate::config::web::WebFile;
 
 /// Maximum size of a file in bytes.
@@ -46,7 +46,7 @@ impl ClusterFileError {
             ClusterFileProblem::Owner => "run `chown root` on the file",
             ClusterFileProblem::Writable => "run `chmod go-w` on the file",
             ClusterFileProblem::Readable => "run `chmod 0640` on the file, or `chmod 0600`",
-            ClusterFileProblem::Empty => "write the password to the file",
+            ClusterFileProblem::Empty => "write the password or the secret to the file",
             ClusterFileProblem::NotPem(_) => {
                 "`openssl x509 -noout -text -in FILE` shows a certificate, `openssl pkey -noout -text -in FILE` a key"
             }
@@ -75,8 +75,12 @@ impl ClusterConfig {
         });
         let login = self.login.iter();
         let login = login.map(|login| ("password", &login.password, ClusterFileKind::Password));
+        let neutron_ca = self.neutron.iter().flat_map(|neutron| &neutron.ca);
+        let neutron_ca = neutron_ca.map(|file| ("neutron.ca", file, ClusterFileKind::Certificate));
+        let secret = self.neutron.iter().filter_map(NeutronApiConfig::secret);
+        let secret = secret.map(|(key, file)| (key, file, ClusterFileKind::Password));
         let mut notes = Vec::new();
-        for (key, file, kind) in ca.chain(identity).chain(login) {
+        for (key, file, kind) in ca.chain(identity).chain(login).chain(neutron_ca).chain(secret) {
             let Some(path) = file.path() else {
                 notes.push(format!(
                     "cluster.{key} = {file}: only the service can read its credentials, so the content is not checked"

@@ -21,7 +21,7 @@ pub(crate) struct CaBundle {
 
 impl CaBundle {
     /// Reads `file`, or the system's bundle if no file is named.
-    pub(super) fn open(file: Option<&Path>) -> io::Result<(Self, RootCerts)> {
+    pub(crate) fn open(file: Option<&Path>) -> io::Result<(Self, RootCerts)> {
         let system = || SYSTEM_BUNDLES.map(Path::new).into_iter().find(|path| path.exists());
         let path = file.or_else(system).ok_or_else(|| {
             let candidates = SYSTEM_BUNDLES.join(", ");
@@ -37,7 +37,7 @@ impl CaBundle {
 
     /// The certificates, if the file has changed since it was examined last and can be read. Otherwise `None`; a file
     /// that cannot be read is logged once.
-    pub(super) fn changed(&mut self) -> Option<RootCerts> {
+    pub(crate) fn changed(&mut self) -> Option<RootCerts> {
         let stamp = FileStamp::at(&self.path).ok();
         if stamp == self.stamp {
             return None;

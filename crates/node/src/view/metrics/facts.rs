@@ -12,6 +12,7 @@ use vipwatch_linux::process_usage::ProcessUsage;
 
 use super::cluster::ClusterNumbers;
 use super::conntrack;
+use super::neutron::NeutronNumbers;
 use crate::log::{self, LogQueue};
 use crate::state::{HistogramValue, InstanceEntry};
 use crate::view::findings::{FindingCounts, finding_counts};
@@ -38,6 +39,8 @@ pub(super) struct MetricFacts {
     pub(super) turns: HistogramValue,
     /// The cluster; `None` if none is configured.
     pub(super) cluster: Option<ClusterNumbers>,
+    /// The comparison with Neutron; `None` if none is configured.
+    pub(super) neutron: Option<NeutronNumbers>,
 }
 
 impl MetricFacts {
@@ -51,6 +54,7 @@ impl MetricFacts {
             history_bytes: history_bytes(&context.state_dir),
             conntrack: conntrack::read_all(entries),
             cluster: ClusterNumbers::read(context),
+            neutron: context.cluster.as_ref().and_then(NeutronNumbers::read),
             ..Self::without_reading(context)
         }
     }
@@ -72,6 +76,7 @@ impl MetricFacts {
             log: log::queue(),
             turns: context.store.turns.value(),
             cluster: None,
+            neutron: None,
             context: context.clone(),
         }
     }

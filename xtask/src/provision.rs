@@ -239,6 +239,11 @@ pub fn neutron(version: &str) -> Result<PathBuf, TaskError> {
     python_package("neutron", version)
 }
 
+/// Installs Keystone from PyPI; returns the directory of its Python environment.
+pub fn keystone() -> Result<PathBuf, TaskError> {
+    python_package("keystone", "30.0.0")
+}
+
 /// Installs schemathesis, which tests the API against its description; returns the directory of its Python environment.
 pub fn schemathesis() -> Result<PathBuf, TaskError> {
     python_package("schemathesis", "4.32.5")

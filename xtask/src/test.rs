@@ -19,7 +19,7 @@ Suites:
   unit      Unit and property tests, which need nothing
   netns     Tests in network namespaces, with real keepalived
   contract  Tests of the drop-in with the exact command lines of each Neutron release
-  neutron   Tests with Neutron's own code, releases 28 and 29, as the agent
+  neutron   Tests with Neutron's own code, releases 28 and 29, as the agent and as the API server with Keystone
   browser   Tests of the dashboard in real Chromium, with a node and real keepalived
   faults    Short schedules of faults with real keepalived, judged by an independent checker
   packages  Installation of the Debian packages in a clean system with a real systemd; needs root
@@ -154,7 +154,9 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         sandbox::check_users()?;
     }
     if wants(Suite::Contract) || wants(Suite::Neutron) {
-        provision::programs(&[provision::KEEPALIVED, provision::CONNTRACKD, provision::PEERS])?;
+        let needs = [provision::KEEPALIVED, provision::CONNTRACKD, provision::PEERS];
+        provision::programs(&needs)?;
+        provision::programs(&[provision::ETCD, provision::SQLITE_OPENSSL])?;
     }
     if wants(Suite::Browser) {
         provision::programs(&[provision::KEEPALIVED, provision::CHROMIUM, provision::PEERS])?;
@@ -171,6 +173,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         {
             environment.push((name, provision::neutron(version)?.display().to_string()));
         }
+        environment.push(("VIPWATCH_KEYSTONE", provision::keystone()?.display().to_string()));
     }
     if wants(Suite::Netns) {
         environment

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Neutron's own code, releases 28 and 29: its monitors, and its agent, which `neutron/agent.py` runs as a process.
+//! Neutron's own code, releases 28 and 29: its monitors; its agent, which `neutron/agent.py` runs as a process; and its API
+//! server with Keystone ([`NeutronServer`], [`KeystoneServer`]).
+
+mod servers;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+pub use self::servers::{KeystoneServer, NeutronServer, NeutronServerOptions};
 use crate::{Lab, Router};
 use serde_json::{Value, json};
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Neutron's own code against `vipwatch`: discovery reads the configurations that Neutron's `keepalived` classes
-//! write, and Neutron's monitors report to the receiver. `cargo xtask test` installs Neutron from PyPI.
+//! write, Neutron's monitors report to the receiver, and the cluster view is compared with Neutron's API. `cargo xtask test`
+//! installs Neutron from PyPI.
 
 #![expect(clippy::unwrap_used, reason = "a panic fails the test with its message")]
+
+mod ha_state;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

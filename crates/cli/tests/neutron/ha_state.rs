@@ -138,7 +138,9 @@ fn a_difference_from_neutron_is_a_finding_until_it_is_over() {
     assert!(status.contains("\nNeutron: not reachable since "), "{status}");
     assert!(lab.finding().is_some(), "without an answer nothing is known to have changed");
     let errors = "vipwatch_cluster_neutron_errors_total{kind=\"connection\"}";
-    assert!(lab.metric(errors).unwrap() > 0.5);
+    let (compared, failed) = (lab.neutron()["compared"].clone(), lab.metric(errors).unwrap());
+    wait_for("more errors", || (lab.metric(errors)? > failed + 1.5).then_some(()));
+    assert_eq!(lab.neutron()["compared"], compared, "without an answer nothing is compared");
 
     let mut server = NeutronServer::start(&directory, &options);
     lab.wait_for_result("different");

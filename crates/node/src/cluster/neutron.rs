@@ -150,12 +150,14 @@ impl ComparerShared {
         let routers = service.upgrade().map(|service| service.routers()).unwrap_or_default();
         let mut summary = NeutronRouterSummary::default();
         let mut failures = 0;
+        let mut is_answered = routers.is_empty();
         for router in routers {
             let requested = Instant::now();
             self.requests.fetch_add(1, Ordering::Relaxed);
             match client.hosts_of(&router) {
                 Ok(answer) => {
                     failures = 0;
+                    is_answered = true;
                     self.answered();
                     let Some(service) = service.upgrade() else { return };
                     count(&mut summary, service.neutron_answered(router, requested, answer));
@@ -172,7 +174,7 @@ impl ComparerShared {
             }
         }
         let mut progress = self.progress();
-        if progress.is_asking {
+        if progress.is_asking && is_answered {
             progress.compared = Some(SystemTime::now());
             progress.routers = summary;
         }

@@ -6,7 +6,7 @@ use vipwatch_cluster::neutron::{HaState, NeutronAnswer, NeutronHost};
 use vipwatch_core::InstanceId;
 
 use super::error::NeutronError;
-use super::http::{HttpAnswer, HttpClient};
+use super::http::{HttpAnswer, HttpClient, server_of};
 use super::keystone::KeystoneToken;
 use crate::config::NeutronApiConfig;
 
@@ -64,7 +64,7 @@ impl NeutronClient {
         if answer.status == 401 {
             self.token = None;
         }
-        read_answer(url, &answer)
+        read_answer(server_of(&url), &answer)
     }
 
     /// Requests a token if one is needed. Returns whether it did.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use vipwatch_api::Timestamp;
 
 use super::error::NeutronError;
-use super::http::HttpClient;
+use super::http::{HttpClient, server_of};
 use crate::config::{FileContent, KeystoneConfig, KeystoneIdentity, WebFile};
 
 /// The lifetime of a token without valid times.
@@ -43,6 +43,7 @@ impl KeystoneToken {
         let url = format!("{}/auth/tokens", keystone.url);
         let requested = Instant::now();
         let answer = http.post(&url, &body.to_string())?;
+        let url = server_of(&url);
         match answer.status {
             201 => {}
             status @ (401 | 403) => return Err(NeutronError::Login(status)),

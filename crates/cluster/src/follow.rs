@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
-use crate::etcd::{EtcdConnection, EtcdError, WatchId, WatchMessage, Watcher};
+use crate::etcd::{EtcdConnection, EtcdError, EtcdPosition, WatchId, WatchMessage, Watcher};
 use crate::key::KeySpace;
 use crate::view::{ClusterView, StoredValue, ViewChange};
 
@@ -53,6 +53,8 @@ pub(crate) struct RangeFollower {
     /// The next revision of each range by its prefix; 0 for a range that is not read yet.
     positions: BTreeMap<Arc<str>, i64>,
     stream: Option<FollowStream>,
+    /// The cluster of etcd that has counted the positions; `None` before the first connection.
+    cluster: Option<u64>,
 }
 
 /// The watches on one connection.
@@ -73,7 +75,7 @@ struct AllRolesWatch {
 
 impl RangeFollower {
     pub(crate) fn new(keys: KeySpace) -> Self {
-        Self { keys, positions: BTreeMap::new(), stream: None }
+        Self { keys, positions: BTreeMap::new(), stream: None, cluster: None }
     }
 
     /// The ranges that every view follows.
@@ -121,6 +123,24 @@ impl RangeFollower {
                 *next = (*next).max(watch.next);
             }
         }
+    }
+
+    /// Compares etcd with the view after a new connection. An etcd that was restored from a backup, or has lost its data,
+    /// counts its revisions again: the view and the positions are forgotten, and the result is true.
+    pub(crate) async fn forget_other_data(
+        &mut self,
+        connection: &EtcdConnection,
+        view: &SharedView,
+    ) -> Result<bool, EtcdError> {
+        let EtcdPosition { cluster, revision } = connection.position(self.keys.all()).await?;
+        let is_other_cluster = self.cluster.replace(cluster).is_some_and(|known| known != cluster);
+        let mut view = write(view);
+        if !is_other_cluster && revision >= view.revision() {
+            return Ok(false);
+        }
+        view.forget_all();
+        self.forget_positions();
+        Ok(true)
     }
 
     /// The followed buckets.

@@ -146,6 +146,7 @@ impl EtcdReader {
         let key = view.read().unwrap_or_else(PoisonError::into_inner).keys().all().to_owned();
         let connection = runtime.block_on(async {
             let connection = order.connect(settings, &key).await?;
+            follower.forget_other_data(&connection, view).await?;
             follower.sync(&connection, view, &mut ()).await?;
             Ok::<_, EtcdError>(connection)
         })?;

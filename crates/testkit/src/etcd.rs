@@ -226,6 +226,12 @@ impl Etcd {
         }
     }
 
+    /// Deletes the data of a killed member.
+    pub fn delete_data(&self, number: usize) {
+        std::fs::remove_dir_all(self.directory.join(format!("m{number}")))
+            .expect("delete the data of etcd");
+    }
+
     /// Starts a killed member with its data, and waits until all members answer.
     pub fn restart(&mut self, number: usize) {
         self.spawn(number);
@@ -289,7 +295,7 @@ impl Etcd {
         let client = self.endpoint(number);
         let mut command = self.members[number].place.command("etcd");
         command.args(["--name", &name(number), "--data-dir"]);
-        command.arg(self.directory.join(name(number)));
+        command.arg(self.directory.join(format!("m{number}")));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer(number)]);
         command.args(["--initial-advertise-peer-urls", &peer(number)]);

@@ -26,6 +26,13 @@ pub struct TxnResult {
     pub found: Option<StoredValue>,
 }
 
+/// A revision, and the cluster of etcd that counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EtcdPosition {
+    pub(crate) cluster: u64,
+    pub(crate) revision: i64,
+}
+
 /// The values of a range at one revision.
 #[derive(Debug)]
 pub struct RangeValues {
@@ -47,6 +54,18 @@ impl EtcdConnection {
     /// The current revision of etcd, as a majority of its members knows it.
     pub async fn revision(&self, key: &str) -> Result<i64, EtcdError> {
         Ok(self.read_key(key).await?.1)
+    }
+
+    /// The current revision of etcd, and the cluster of etcd that it belongs to.
+    pub(crate) async fn position(&self, key: &str) -> Result<EtcdPosition, EtcdError> {
+        let mut kv = self.kv();
+        let options = GetOptions::new().with_keys_only();
+        let answer = self.answer("a read", kv.get(key, Some(options))).await?;
+        let header = answer.header();
+        Ok(EtcdPosition {
+            cluster: header.map_or(0, etcd_client::ResponseHeader::cluster_id),
+            revision: header.map_or(0, etcd_client::ResponseHeader::revision),
+        })
     }
 
     /// The first key of the range from `begin` up to `end`, without its value; `None` if the range is empty.

@@ -32,7 +32,7 @@ pub(super) struct PublishedRoles {
 }
 
 /// The key of an instance.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct PublishedRole {
     bucket: Bucket,
     /// The hash of the value in etcd; `None` if there is none, or it is not known.
@@ -152,6 +152,15 @@ impl PublishedRoles {
     /// All keys must have the lease of a new membership.
     pub(super) fn compare_all(&mut self) {
         self.dirty.extend(self.wanted.keys().cloned());
+    }
+
+    /// etcd has other data: the values, leases and revisions of all keys are unknown.
+    pub(super) fn forget_etcd(&mut self) {
+        for role in self.wanted.values_mut() {
+            *role = PublishedRole { hash: None, revision: 0, lease: LeaseId(0), ..role.clone() };
+        }
+        self.stale.clear();
+        self.compare_all();
     }
 
     /// A key of this node has a value in etcd, or was deleted.

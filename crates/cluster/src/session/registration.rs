@@ -36,6 +36,8 @@ pub(super) enum RegistrationLoss {
     LeaseEnded,
     /// The record of the membership was deleted.
     MembershipGone,
+    /// etcd has lost its data, or was restored from a backup.
+    OtherData,
     /// Another process has the name.
     NameTaken {
         /// The text that differs in each process; `None` if the record is of a later release.

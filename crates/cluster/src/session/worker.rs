@@ -16,7 +16,7 @@ use super::counters::add;
 use super::handle::{SessionEnd, SessionShared};
 use super::heartbeat::HeartbeatState;
 use super::publish::PublishedRoles;
-use super::registration::{NodeIdentityKeys, Registration};
+use super::registration::{NodeIdentityKeys, Registration, RegistrationLoss};
 use super::reporter::ReporterWork;
 use super::{ClusterEvent, ClusterObserver, RecordSource, SessionSettings};
 use crate::etcd::{EndpointOrder, EtcdConnection, EtcdError, EtcdErrorKind, LeaseStream};
@@ -143,6 +143,9 @@ impl Worker {
         add(&self.shared.counters.connections, 1);
         let mut link = SessionLink { connection, lease: None };
         self.take_requests();
+        if self.follower.forget_other_data(connection, &self.shared.view).await? {
+            self.begin_again();
+        }
         self.follow_ranges(connection).await?;
         self.connected(connection);
         self.write_after = None;
@@ -164,6 +167,18 @@ impl Worker {
                 () = sleep_until(deadline) => {}
             }
         }
+    }
+
+    /// etcd has other data than before. Roles and name are published again, and the revisions begin again.
+    fn begin_again(&mut self) {
+        tracing::warn!(
+            hint = "open findings of the cluster may be reported again",
+            "etcd has lost its data or was restored from a backup: everything is read and published again"
+        );
+        add(&self.shared.counters.resyncs, 1);
+        self.revision = 0;
+        self.published.forget_etcd();
+        self.lose_registration(RegistrationLoss::OtherData);
     }
 
     /// Writes changed records, in an order that readers rely on: first the name, then the roles, then the heartbeat that

@@ -46,7 +46,9 @@ impl Worker {
                 add(&self.shared.counters.lease_losses, 1);
                 tracing::warn!(node = %self.settings.node, "the lease of this node in etcd has ended");
             }
-            RegistrationLoss::LeaseEnded | RegistrationLoss::MembershipGone => {}
+            RegistrationLoss::LeaseEnded
+            | RegistrationLoss::MembershipGone
+            | RegistrationLoss::OtherData => {}
             RegistrationLoss::NameTaken { process, epoch, version } => {
                 self.identity.yield_to(process);
                 let is_new = !std::mem::replace(&mut status.is_name_taken, true);

@@ -70,6 +70,13 @@ impl KeyRange {
 }
 
 impl ClusterView {
+    /// Forgets all keys and revisions: etcd counts its revisions again.
+    pub(crate) fn forget_all(&mut self) {
+        let all = self.keys.all().to_owned();
+        self.forget_range(&all);
+        self.revision = 0;
+    }
+
     fn floor(&self, range: &KeyRange) -> i64 {
         range.floor_index().map_or(0, |index| self.floors[index])
     }

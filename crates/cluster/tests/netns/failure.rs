@@ -107,6 +107,40 @@ fn a_compaction_during_a_lost_connection_makes_the_node_read_everything_again() 
 }
 
 #[test]
+fn an_etcd_that_has_lost_its_data_gets_all_roles_again_and_its_new_revisions_count() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &[("r1", Backup)]);
+    let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    let mut reader = EtcdReader::open(settings(&etcd), "test".parse().unwrap()).unwrap();
+    // The revisions of the roles are far greater than those after the loss.
+    for _ in 0..100 {
+        etcd.ctl(&["put", "/other", "value"]);
+    }
+    b.set("r1", Primary);
+    a.wait_role("r1", "b", Primary);
+    wait_for("the reader", || {
+        reader.wait(Duration::from_millis(100));
+        (role_of(&reader.view(), "r1", "b") == Some(Primary)).then_some(())
+    });
+    etcd.kill(0);
+    etcd.delete_data(0);
+    b.set("r1", Backup);
+    etcd.restart(0);
+    a.wait_role("r1", "b", Backup);
+    b.wait_role("r1", "a", Backup);
+    b.set("r1", Primary);
+    a.wait_role("r1", "b", Primary);
+    assert!(a.handle.basis().revision < 100, "{:?}", a.handle.basis());
+    wait_for("the reader", || {
+        reader.wait(Duration::from_millis(100));
+        let view = reader.view();
+        (view.revision() < 100 && role_of(&view, "r1", "b") == Some(Primary)).then_some(())
+    });
+    wait_for("a reporter", || (a.handle.is_reporter() || b.handle.is_reporter()).then_some(()));
+}
+
+#[test]
 fn a_node_whose_lease_has_ended_registers_again() {
     let lab = Lab::new();
     let etcd = Etcd::single(lab.path());

@@ -23,12 +23,12 @@ pub(super) fn add(mut basis: ClusterBasis, view: &ClusterView) -> ClusterBasis {
     }
     let ignored = view.ignored();
     let counts = [
-        (ignored.foreign_keys, "keys in etcd are not of vipwatch, and are not used"),
-        (ignored.invalid_values, "values in etcd are not valid records, and are not used"),
-        (ignored.newer_values, "values in etcd are of a later release, and are not used"),
+        (ignored.foreign_keys, "keys in etcd that are not of vipwatch and are not used"),
+        (ignored.invalid_values, "values in etcd that are not valid records and are not used"),
+        (ignored.newer_values, "values in etcd that are of a later release and are not used"),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-    basis.unknown.extend(counts.map(|(count, text)| format!("{count} {text}")));
+    basis.unknown.extend(counts.map(|(count, text)| format!("{text}: {count}")));
     basis
 }
 

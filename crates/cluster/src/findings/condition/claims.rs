@@ -53,7 +53,7 @@ pub(super) fn no_primary(group: &Group) -> Option<FindingCondition> {
                 return None;
             }
             let text = format!(
-                "no live node holds an address of the group {}, and {} receives no adverts of another node",
+                "no live node holds an address of the group {}, and no adverts of another node reach {}",
                 group.id,
                 listed(&silent)
             );

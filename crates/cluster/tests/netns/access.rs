@@ -4,6 +4,8 @@
 use std::path::Path;
 
 use etcd_client::TxnOp;
+use vipwatch_api::ClusterConnectionState;
+use vipwatch_api::InstanceRole::{Backup, Primary};
 use vipwatch_cluster::etcd::{
     ClientCertificate, EtcdConnection, EtcdError, EtcdErrorKind, EtcdLogin, EtcdPassword,
     EtcdSettings,
@@ -11,8 +13,11 @@ use vipwatch_cluster::etcd::{
 use vipwatch_testkit::authority::{EXPIRED, ONE_YEAR};
 use vipwatch_testkit::{
     Authority, Etcd, EtcdPlace, EtcdProcessOptions, EtcdTls, Lab, SignedCertificate, wait_for,
+    wait_showing,
 };
 
+use crate::failure::errors;
+use crate::node::{TestNode, lasting_session};
 use crate::support::{block_on, open, settings};
 
 /// An etcd with TLS that requires client certificates.
@@ -95,6 +100,44 @@ fn a_wrong_authority_and_an_expired_or_missing_certificate_are_errors_of_tls() {
     plain.endpoints = vec![plain.endpoints[0].replace("https", "http")];
     let error = error_of(&plain);
     assert_eq!(error.kind(), EtcdErrorKind::Connection, "{error:?}");
+}
+
+#[test]
+fn a_certificate_that_expires_while_a_node_runs_is_an_error_until_it_is_renewed() {
+    let lab = Lab::new();
+    let SecureEtcd { authority, mut etcd, settings } = secure(lab.path());
+    let used = settings.certificate.clone().unwrap();
+    // The client of the test keeps its own certificate.
+    let renewed = authority.sign("renewed", &["DNS:localhost".to_owned()], &ONE_YEAR);
+    let expired = authority.sign("expired", &["DNS:localhost".to_owned()], &EXPIRED);
+    let files_of_node = lab.path().join("node");
+    std::fs::create_dir_all(&files_of_node).unwrap();
+    let of_node = ClientCertificate {
+        certificate: files_of_node.join("client.crt"),
+        key: files_of_node.join("client.key"),
+    };
+    let install = |from: &ClientCertificate| {
+        std::fs::copy(&from.certificate, &of_node.certificate).unwrap();
+        std::fs::copy(&from.key, &of_node.key).unwrap();
+    };
+    install(&used);
+    let settings = EtcdSettings { certificate: Some(of_node.clone()), ..settings };
+    let node = TestNode::start(lasting_session(&settings, "a"), &[("r1", Backup)]);
+    node.wait_role("r1", "a", Backup);
+    install(&files(&expired));
+    etcd.kill(0);
+    etcd.restart(0);
+    wait_showing(
+        "an error of TLS",
+        || format!("{:?}", node.handle.counters()),
+        || (errors(&node, EtcdErrorKind::Tls) > 0).then_some(()),
+    );
+    assert_eq!(node.handle.basis().connection, ClusterConnectionState::Stale);
+    // The node works on, and publishes the change once it has another certificate.
+    node.set("r1", Primary);
+    install(&files(&renewed));
+    node.wait_role("r1", "a", Primary);
+    assert_eq!(node.handle.basis().connection, ClusterConnectionState::Connected);
 }
 
 #[test]

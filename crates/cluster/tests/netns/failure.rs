@@ -25,7 +25,7 @@ fn wait_connection(node: &TestNode, state: ClusterConnectionState) {
     });
 }
 
-fn errors(node: &TestNode, kind: EtcdErrorKind) -> u64 {
+pub(crate) fn errors(node: &TestNode, kind: EtcdErrorKind) -> u64 {
     let position = EtcdErrorKind::ALL.iter().position(|known| *known == kind).unwrap();
     node.handle.counters().errors[position]
 }

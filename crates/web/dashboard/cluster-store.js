@@ -8,7 +8,7 @@ export const STATE_MEANINGS = {
     'two-primaries': 'two or more live nodes hold an address, and have confirmed it',
     'no-primary': 'all nodes are live, and none holds an address',
     ambiguous: 'it is not clear which instances belong together',
-    unknown: 'no live node holds an address, and a node is lost or stopped; or two claim it, and one has not confirmed it',
+    unknown: 'no live node holds an address, and a node is lost or stopped, or no other node is known; or two claim it, and one has not confirmed it',
     'one-primary': 'exactly one live node holds the addresses',
 };
 

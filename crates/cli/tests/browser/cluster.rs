@@ -119,7 +119,7 @@ fn a_change_in_the_cluster_reaches_the_page_and_a_lost_etcd_is_a_banner() {
     configure(&fixture, "127.0.0.1:0", &cluster);
     let _node = fixture.start();
     let page = Page::open(web_address(&fixture), "#/cluster");
-    page.wait_for_text(".group-table .rows .g-state", "no primary");
+    page.wait_for_text(".group-table .rows .g-state", "unknown");
     page.mark();
     netns.ip("address add 192.0.2.9/24 dev eth0");
     page.wait_for_text(".group-table .rows .g-state", "one primary");

@@ -125,22 +125,18 @@ impl RangeFollower {
         }
     }
 
-    /// Compares etcd with the view after a new connection. An etcd that was restored from a backup, or has lost its data,
+    /// Compares the position of etcd at a new connection with the view. An etcd that was restored from a backup, or has lost its data,
     /// counts its revisions again: the view and the positions are forgotten, and the result is true.
-    pub(crate) async fn forget_other_data(
-        &mut self,
-        connection: &EtcdConnection,
-        view: &SharedView,
-    ) -> Result<bool, EtcdError> {
-        let EtcdPosition { cluster, revision } = connection.position(self.keys.all()).await?;
+    pub(crate) fn forget_other_data(&mut self, position: EtcdPosition, view: &SharedView) -> bool {
+        let EtcdPosition { cluster, revision } = position;
         let is_other_cluster = self.cluster.replace(cluster).is_some_and(|known| known != cluster);
         let mut view = write(view);
         if !is_other_cluster && revision >= view.revision() {
-            return Ok(false);
+            return false;
         }
         view.forget_all();
         self.forget_positions();
-        Ok(true)
+        true
     }
 
     /// The followed buckets.

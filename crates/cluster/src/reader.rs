@@ -145,8 +145,8 @@ impl EtcdReader {
         let Self { runtime, settings, view, follower, order, .. } = self;
         let key = view.read().unwrap_or_else(PoisonError::into_inner).keys().all().to_owned();
         let connection = runtime.block_on(async {
-            let connection = order.connect(settings, &key).await?;
-            follower.forget_other_data(&connection, view).await?;
+            let (connection, position) = order.connect(settings, &key).await?;
+            follower.forget_other_data(position, view);
             follower.sync(&connection, view, &mut ()).await?;
             Ok::<_, EtcdError>(connection)
         })?;
@@ -242,7 +242,7 @@ pub fn domains(settings: &EtcdSettings, limit: usize) -> Result<Vec<ClusterName>
     let runtime = runtime.map_err(ReadError::Runtime)?;
     let root = KeySpace::domains();
     let found = runtime.block_on(async {
-        let connection = EndpointOrder::new(0).connect(settings, &root).await?;
+        let (connection, _) = EndpointOrder::new(0).connect(settings, &root).await?;
         let end = prefix_end(&root);
         let mut begin = root.into_bytes();
         let mut names = Vec::new();

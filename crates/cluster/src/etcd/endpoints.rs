@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use vipwatch_core::{Backoff, Jitter};
 
-use super::{EtcdConnection, EtcdError, EtcdSettings};
+use super::{EtcdConnection, EtcdError, EtcdPosition, EtcdSettings};
 
 /// The waits between attempts when no endpoint can be used.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -39,7 +39,7 @@ impl EndpointOrder {
         &mut self,
         settings: &EtcdSettings,
         key: &str,
-    ) -> Result<EtcdConnection, EtcdError> {
+    ) -> Result<(EtcdConnection, EtcdPosition), EtcdError> {
         let mut last = EtcdError::NoEndpoint;
         for _ in &settings.endpoints {
             let endpoint = &settings.endpoints[self.next % settings.endpoints.len()];
@@ -47,11 +47,11 @@ impl EndpointOrder {
             // The state of a TLS handshake is large.
             let attempt = Box::pin(async {
                 let connection = EtcdConnection::open(settings, endpoint).await?;
-                connection.revision(key).await?;
-                Ok::<_, EtcdError>(connection)
+                let position = connection.position(key).await?;
+                Ok::<_, EtcdError>((connection, position))
             });
             match attempt.await {
-                Ok(connection) => return Ok(connection),
+                Ok(connected) => return Ok(connected),
                 Err(error) => {
                     let cause = vipwatch_core::ErrorChain(&error).to_string();
                     tracing::debug!(endpoint, error = cause, "cannot use the endpoint of etcd");

@@ -59,8 +59,7 @@ impl EtcdConnection {
     /// The current revision of etcd, and the cluster of etcd that it belongs to.
     pub(crate) async fn position(&self, key: &str) -> Result<EtcdPosition, EtcdError> {
         let mut kv = self.kv();
-        let options = GetOptions::new().with_keys_only();
-        let answer = self.answer("a read", kv.get(key, Some(options))).await?;
+        let answer = self.answer("a read", kv.get(key, None)).await?;
         let header = answer.header();
         Ok(EtcdPosition {
             cluster: header.map_or(0, etcd_client::ResponseHeader::cluster_id),

@@ -32,7 +32,7 @@ pub(super) struct PublishedRoles {
 }
 
 /// The key of an instance.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct PublishedRole {
     bucket: Bucket,
     /// The hash of the value in etcd; `None` if there is none, or it is not known.
@@ -157,7 +157,9 @@ impl PublishedRoles {
     /// etcd has other data: the values, leases and revisions of all keys are unknown.
     pub(super) fn forget_etcd(&mut self) {
         for role in self.wanted.values_mut() {
-            *role = PublishedRole { hash: None, revision: 0, lease: LeaseId(0), ..role.clone() };
+            role.hash = None;
+            role.revision = 0;
+            role.lease = LeaseId(0);
         }
         self.stale.clear();
         self.compare_all();

@@ -19,7 +19,9 @@ use super::publish::PublishedRoles;
 use super::registration::{NodeIdentityKeys, Registration, RegistrationLoss};
 use super::reporter::ReporterWork;
 use super::{ClusterEvent, ClusterObserver, RecordSource, SessionSettings};
-use crate::etcd::{EndpointOrder, EtcdConnection, EtcdError, EtcdErrorKind, LeaseStream};
+use crate::etcd::{
+    EndpointOrder, EtcdConnection, EtcdError, EtcdErrorKind, EtcdPosition, LeaseStream,
+};
 use crate::follow::RangeFollower;
 
 /// The time for the last words to etcd.
@@ -115,12 +117,12 @@ impl Worker {
             };
             let error = match connection {
                 Err(error) => error,
-                Ok(connection) => {
+                Ok((connection, position)) => {
                     let began = Instant::now();
                     let error = tokio::select! {
                         biased;
                         end = shared.ended() => return self.finish(end, &connection).await,
-                        Err(error) = self.serve(&connection) => error,
+                        Err(error) = self.serve(&connection, position) => error,
                     };
                     if began.elapsed() >= STABLE_TIME {
                         self.order.reset();
@@ -139,11 +141,15 @@ impl Worker {
     }
 
     /// Uses a connection until it fails.
-    async fn serve(&mut self, connection: &EtcdConnection) -> Result<Infallible, EtcdError> {
+    async fn serve(
+        &mut self,
+        connection: &EtcdConnection,
+        position: EtcdPosition,
+    ) -> Result<Infallible, EtcdError> {
         add(&self.shared.counters.connections, 1);
         let mut link = SessionLink { connection, lease: None };
         self.take_requests();
-        if self.follower.forget_other_data(connection, &self.shared.view).await? {
+        if self.follower.forget_other_data(position, &self.shared.view) {
             self.begin_again();
         }
         self.follow_ranges(connection).await?;

@@ -42,7 +42,7 @@ impl HttpClient {
         let Some(url) = urls.find(|url| url.starts_with("https://")) else {
             return Ok(Self { agent: http_agent(request_timeout(), None), bundle: None });
         };
-        // A credential of a process without credentials has no path; the name says what is missing.
+        // A credential of a process without credentials has no path; the error names the credential.
         let path = |file: &WebFile| file.path().unwrap_or_else(|| PathBuf::from(file.to_string()));
         let opened = CaBundle::open(config.ca.as_ref().map(path).as_deref());
         let failed = |source| NeutronError::Authorities { url: url.clone(), source };

@@ -48,6 +48,10 @@ pub const SNAPSHOT_RATE: RateLimit = RateLimit { per_second: 100, burst: 100 };
 const SLOW_SNAPSHOT: Duration = Duration::from_millis(5);
 const SLOW_SNAPSHOT_PAUSE_TIMES: u32 = 4;
 
+/// How long a difference that the audit has found waits for an event that explains it. The kernel shows a change before it
+/// reports the event, and the process that makes the change may be interrupted in between.
+const AUDIT_SETTLE: Duration = Duration::from_secs(1);
+
 /// `EINVAL`: how the kernel ends the dump of a namespace that was deleted meanwhile.
 const EINVAL: i32 = 22;
 
@@ -164,8 +168,11 @@ impl InstanceTable {
 
     /// When [`Self::read`] must be called although no event has arrived.
     pub fn due(&self) -> Option<Moment> {
-        let entries = self.pending.keys().filter_map(|name| self.entries.get(name));
-        entries.map(NetnsEntry::ready_at).min()
+        let due = |(name, read): (&Name, &PendingRead)| {
+            let ready = self.entries.get(name)?.ready_at();
+            Some(read.settles_at().map_or(ready, |at| at.max(ready)))
+        };
+        self.pending.iter().filter_map(due).min()
     }
 
     /// The address changes without a role change since the last call. They are newer than every role change
@@ -222,7 +229,8 @@ impl InstanceTable {
     /// Has the namespace read by the next [`Self::read`], because the audit found that a role is wrong.
     ///
     /// An event that is queued by then explains the difference: `read` reads the events first, and the trigger
-    /// is then that of the event. If there is none, the change has the trigger [`Trigger::Audit`].
+    /// is then that of the event. If there is none, the difference waits for it for a second. A change without an event
+    /// has the trigger [`Trigger::Audit`].
     pub fn request_snapshot(&mut self, name: Option<NetnsName>) {
         self.pending.entry(name).or_insert_with(|| PendingRead::new(Trigger::Audit));
     }
@@ -257,6 +265,10 @@ impl InstanceTable {
     fn read_pending(&mut self, changes: &mut Vec<RoleChange>) {
         let now = clock::now();
         for (name, read) in std::mem::take(&mut self.pending) {
+            if read.settles_at().is_some_and(|at| now < at) {
+                self.pending.insert(name, read);
+                continue;
+            }
             let entry = self.entries.get_mut(&name).filter(|entry| entry.location.is_ok());
             match entry.map(|entry| entry.take_permit(now)) {
                 Some(true) => self.read_namespace(&name, &read, changes),
@@ -297,6 +309,11 @@ impl InstanceTable {
             }
             Err(error) => Err(Role::Unknown(error.to_string())),
         };
+        let differs = |member: &FollowedInstance| member.is_changed_by(snapshot.as_ref());
+        if read.must_settle() && entry.members.iter().any(differs) {
+            self.pending.insert(name.clone(), read.clone().settling(now + AUDIT_SETTLE));
+            return;
+        }
         for member in &mut entry.members {
             changes.extend(member.update(snapshot.as_ref(), read, &mut self.recent_states));
             self.has_address_changes |= member.has_address_change;

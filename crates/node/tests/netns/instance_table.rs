@@ -409,6 +409,51 @@ fn a_change_whose_event_is_queued_is_not_found_by_the_audit() {
 }
 
 #[test]
+fn a_change_without_an_event_is_found_by_the_audit() {
+    let fixture = RouterFixture::new(1);
+    let mut table = fixture.follow();
+    read_all(&mut table);
+    fixture.routers[0].add_vip();
+    // The test reads the event, so that the table does not receive it.
+    while table.watcher().is_ready() {
+        rustix::net::recv(&table, &mut [0; 4096], rustix::net::RecvFlags::empty()).unwrap();
+    }
+    assert!(read_all(&mut table).is_empty(), "there is no event");
+    request_snapshots(&mut table, &fixture);
+    let changes = read_all(&mut table);
+    assert_eq!(
+        changes.iter().map(|change| summary(change).1).collect::<Vec<_>>(),
+        ["backup primary audit"]
+    );
+}
+
+/// The kernel may change between the read of the events and the snapshot, and the event about it comes later.
+#[test]
+fn a_change_that_happens_during_the_snapshot_of_an_audit_is_not_found_by_the_audit() {
+    let fixture = RouterFixture::new(40);
+    let mut table = fixture.follow();
+    let is_over = AtomicBool::new(false);
+    let mut changes = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                fixture.routers.iter().for_each(Router::add_vip);
+                fixture.routers.iter().for_each(Router::remove_vip);
+            }
+        });
+        while changes.len() < 4_000 {
+            request_snapshots(&mut table, &fixture);
+            changes.extend(table.read().unwrap());
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    changes.extend(read_all(&mut table));
+    let audited: Vec<_> =
+        changes.iter().filter(|change| change.trigger == Trigger::Audit).map(summary).collect();
+    assert_eq!(audited, [], "no event was missed");
+}
+
+#[test]
 fn an_audit_requests_a_snapshot_where_the_published_role_is_wrong_and_nowhere_else() {
     let fixture = RouterFixture::new(2);
     let mut table = fixture.follow();

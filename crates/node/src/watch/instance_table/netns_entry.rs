@@ -110,6 +110,18 @@ impl FollowedInstance {
         (Self { instance, watched, ..known }, is_same)
     }
 
+    /// Whether [`Self::update`] would change the role.
+    pub(super) fn is_changed_by(&self, snapshot: Result<&Snapshot, &Role>) -> bool {
+        self.role.as_ref() != Some(&self.role_in(snapshot))
+    }
+
+    fn role_in(&self, snapshot: Result<&Snapshot, &Role>) -> Role {
+        match snapshot {
+            Ok(snapshot) => role_of(&self.watched, snapshot),
+            Err(role) => role.clone(),
+        }
+    }
+
     /// Takes over a snapshot of the namespace, or the role for a namespace that cannot be read. `recent` are
     /// address states of another instance, which are shared if they are the same.
     pub(super) fn update(
@@ -118,10 +130,7 @@ impl FollowedInstance {
         read: &PendingRead,
         recent: &mut Arc<[AddressState]>,
     ) -> Option<RoleChange> {
-        let to = match snapshot {
-            Ok(snapshot) => role_of(&self.watched, snapshot),
-            Err(role) => role.clone(),
-        };
+        let to = self.role_in(snapshot);
         self.update_addresses(snapshot.ok(), &to, recent);
         if self.role.as_ref() == Some(&to) {
             return None;

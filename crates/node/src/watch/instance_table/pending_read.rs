@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use vipwatch_core::{LinkName, Trigger};
+use vipwatch_core::{LinkName, Moment, Trigger};
 use vipwatch_linux::netns_watcher::AddressEvent;
 
 /// A namespace that must be read.
@@ -13,13 +13,31 @@ pub(super) struct PendingRead {
     pub(super) trigger: Trigger,
     /// Whether events were lost. An event that follows changes only the trigger.
     pub(super) is_resync: bool,
+    /// When a difference that the audit has found counts, if no event explains it; `None` if it has found none yet.
+    settles_at: Option<Moment>,
     /// The netlink port of the first change of each address, in order. Only watched addresses are here, so their number is limited.
     ports: Vec<(IpAddr, u32)>,
 }
 
 impl PendingRead {
     pub(super) fn new(trigger: Trigger) -> Self {
-        Self { trigger, is_resync: trigger == Trigger::Resync, ports: Vec::new() }
+        let is_resync = trigger == Trigger::Resync;
+        Self { trigger, is_resync, settles_at: None, ports: Vec::new() }
+    }
+
+    /// The same read, after the audit has found a difference.
+    pub(super) fn settling(self, at: Moment) -> Self {
+        Self { settles_at: Some(at), ..self }
+    }
+
+    /// Whether a difference must wait for an event that explains it.
+    pub(super) fn must_settle(&self) -> bool {
+        self.trigger == Trigger::Audit && self.settles_at.is_none()
+    }
+
+    /// When the namespace may be read, as far as a difference of the audit waits. An event ends the wait.
+    pub(super) fn settles_at(&self) -> Option<Moment> {
+        self.settles_at.filter(|_| self.trigger == Trigger::Audit)
     }
 
     /// After an event about an address.

@@ -17,6 +17,10 @@ use crate::view::{ClusterView, StoredValue, ViewChange};
 /// The maximum number of buckets with a watch each.
 const MAX_BUCKET_WATCHES: usize = 256;
 
+/// The maximum length of a message of a stream that stays open, in bytes. The client of etcd keeps a buffer for the longest
+/// message of a stream until the stream ends.
+const MAX_KEPT_MESSAGE: usize = 64 * 1024;
+
 /// A view that the thread of the session changes and other threads read.
 pub(crate) type SharedView = RwLock<ClusterView>;
 
@@ -63,6 +67,8 @@ struct FollowStream {
     prefixes: HashMap<WatchId, Arc<str>>,
     /// The watch of all roles, if the buckets have no watches of their own.
     all_roles: Option<AllRolesWatch>,
+    /// The length of the longest message with new changes, in bytes.
+    longest: usize,
 }
 
 /// One watch for all buckets.
@@ -166,6 +172,18 @@ impl RangeFollower {
         Ok(new.len())
     }
 
+    /// Opens a stream again that has had a long message, so that the memory of the message is free.
+    pub(crate) async fn free_long_messages(
+        &mut self,
+        connection: &EtcdConnection,
+    ) -> Result<(), EtcdError> {
+        if self.stream.as_ref().is_some_and(|stream| stream.longest > MAX_KEPT_MESSAGE) {
+            self.detach();
+            self.open(connection).await?;
+        }
+        Ok(())
+    }
+
     /// Closes a stream with too many watches, or with one watch of all roles for a few buckets.
     fn close_unsuitable(&mut self) {
         let count = self.buckets().count();
@@ -214,7 +232,7 @@ impl RangeFollower {
             prefixes.insert(id, roles.into());
             AllRolesWatch { id, next }
         });
-        self.stream = Some(FollowStream { watcher, prefixes, all_roles });
+        self.stream = Some(FollowStream { watcher, prefixes, all_roles, longest: 0 });
         Ok(())
     }
 
@@ -303,6 +321,14 @@ impl RangeFollower {
                     return Ok(Followed::Nothing);
                 };
                 let last = changes.iter().map(revision_of).max().unwrap_or(0);
+                let known = match &stream.all_roles {
+                    Some(all) if all.id == watch => all.next,
+                    _ => self.positions.get(&prefix).copied().unwrap_or(0),
+                };
+                // A new stream repeats the last revision. That is no reason to open another one.
+                if last > known {
+                    stream.longest = stream.longest.max(changes.iter().map(bytes_of).sum());
+                }
                 let changes = match &mut stream.all_roles {
                     Some(all) if all.id == watch => {
                         all.next = all.next.max(last);
@@ -366,6 +392,14 @@ fn key_of(change: &ViewChange) -> &str {
     match change {
         ViewChange::Put(value) => &value.key,
         ViewChange::Deleted { key, .. } => key,
+    }
+}
+
+/// The length of the key and of the value of a change.
+fn bytes_of(change: &ViewChange) -> usize {
+    match change {
+        ViewChange::Put(value) => value.key.len() + value.value.len(),
+        ViewChange::Deleted { key, .. } => key.len(),
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Real etcd: one or more members, as processes that a test stops, pauses and kills.
 
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -130,6 +130,17 @@ impl Etcd {
     pub fn endpoint(&self, number: usize) -> String {
         let scheme = if self.options.tls.is_some() { "https" } else { "http" };
         url(scheme, self.members[number].place.address, CLIENT_PORT)
+    }
+
+    /// The metrics of the member at `http://HOST:PORT`, as text for Prometheus.
+    pub fn metrics(endpoint: &str) -> String {
+        let host = endpoint.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(host).expect("connect to etcd");
+        let request = format!("GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("send a request to etcd");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("read the metrics of etcd");
+        text
     }
 
     /// Runs `etcdctl` on the running members, and returns its output. Panics if it fails.

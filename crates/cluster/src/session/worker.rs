@@ -161,6 +161,9 @@ impl Worker {
             if self.published.take_bucket_change() {
                 self.follow_ranges(connection).await?;
             }
+            if self.heartbeat.is_due(Instant::now()) {
+                self.follower.free_long_messages(connection).await?;
+            }
             self.write(&mut link).await?;
             self.report_view();
             let deadline = self.next_deadline();

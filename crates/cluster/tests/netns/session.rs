@@ -95,6 +95,38 @@ fn many_buckets_are_followed_from_their_position_after_a_restart_of_etcd() {
     assert_eq!(a.handle.counters().range_reads, reads, "no range is read again");
 }
 
+/// The client of etcd keeps the memory of the longest message of a stream until the stream ends.
+#[test]
+fn a_stream_is_opened_again_after_a_long_message_and_loses_no_change() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &[]);
+    wait_for("the reporter", || a.handle.is_reporter().then_some(()));
+    let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &[("r1", Primary)]);
+    a.wait_role("r1", "b", Primary);
+    let streams = || {
+        let name = r#"grpc_server_started_total{grpc_method="Watch","#;
+        let metrics = Etcd::metrics(&etcd.endpoint(0));
+        let line = metrics.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let before = streams();
+    // While etcd does not answer, all changes gather for one transaction.
+    etcd.pause(0);
+    for number in 1..=50 {
+        let router = format!("r{number}");
+        let mut wanted = wanted(&router, Backup);
+        wanted.record.reason = Some("x".repeat(5_000));
+        b.set_wanted(&router, Some(wanted));
+    }
+    etcd.resume(0);
+    a.wait("all roles", |view| view.role_count() == 50);
+    wait_for("a new stream", || (streams() > before).then_some(()));
+    b.set("r7", Primary);
+    a.wait_role("r7", "b", Primary);
+    b.wait_role("r7", "b", Primary);
+}
+
 #[test]
 fn an_unchanged_record_is_not_written_again() {
     let lab = Lab::new();

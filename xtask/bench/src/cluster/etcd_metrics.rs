@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The metrics of etcd itself.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use vipwatch_testkit::Etcd;
 
 /// Counters and gauges of one member.
 #[derive(Debug, Clone, Default)]
@@ -20,13 +19,7 @@ pub struct EtcdMetrics {
 impl EtcdMetrics {
     /// Reads the metrics of the member at `http://HOST:PORT`.
     pub fn read(endpoint: &str) -> Self {
-        let host = endpoint.trim_start_matches("http://");
-        let mut stream = TcpStream::connect(host).expect("connect to etcd");
-        let request = format!("GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("send a request to etcd");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("read the metrics of etcd");
-        Self::parse(&text)
+        Self::parse(&Etcd::metrics(endpoint))
     }
 
     fn parse(text: &str) -> Self {

@@ -123,7 +123,11 @@ impl InstanceTransitions {
         match self.kept.binary_search_by_key(&transition.seq, |kept| kept.seq) {
             // The one of this run knows its cause.
             Ok(_) => {}
-            Err(index) => self.kept.insert(index, transition),
+            Err(index) => {
+                // Most instances have one or two transitions; without this, the memory has room for four.
+                self.kept.reserve_exact(1);
+                self.kept.insert(index, transition);
+            }
         }
         let surplus = self.kept.len().saturating_sub(MAX_RECENT);
         self.kept.drain(..surplus);

@@ -141,14 +141,24 @@ fn tls(settings: &EtcdSettings) -> Result<ClientTlsConfig, EtcdError> {
     let system = || SYSTEM_AUTHORITIES.map(PathBuf::from).into_iter().find(|path| path.is_file());
     let mut config = ClientTlsConfig::new().timeout(settings.timeout);
     if let Some(path) = settings.ca.clone().or_else(system) {
-        config = config.ca_certificate(Certificate::from_pem(read(&path)?));
+        config = config.ca_certificate(Certificate::from_pem(read_certificate(&path)?));
     }
     if let Some(files) = &settings.certificate {
-        config = config.identity(Identity::from_pem(read(&files.certificate)?, read(&files.key)?));
+        let key = read_pem(&files.key, "PRIVATE KEY-----", "private key")?;
+        config = config.identity(Identity::from_pem(read_certificate(&files.certificate)?, key));
     }
     Ok(config)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, EtcdError> {
-    std::fs::read(path).map_err(|source| EtcdError::File { path: path.to_owned(), source })
+fn read_certificate(path: &Path) -> Result<String, EtcdError> {
+    read_pem(path, "-----BEGIN CERTIFICATE-----", "certificate")
+}
+
+/// Reads a file that must contain `mark`. The TLS library takes a file without it for an empty list, and the error would be
+/// that etcd is not trusted.
+fn read_pem(path: &Path, mark: &str, content: &'static str) -> Result<String, EtcdError> {
+    let bytes =
+        std::fs::read(path).map_err(|source| EtcdError::File { path: path.to_owned(), source })?;
+    let text = String::from_utf8(bytes).ok().filter(|text| text.contains(mark));
+    text.ok_or_else(|| EtcdError::NotPem { path: path.to_owned(), content })
 }

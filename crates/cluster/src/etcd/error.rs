@@ -26,6 +26,14 @@ pub enum EtcdError {
         /// The error of the system.
         source: io::Error,
     },
+    /// A file of the settings has something else than a certificate or a key.
+    #[error("no {content} in the format PEM is in {path}")]
+    NotPem {
+        /// The file.
+        path: PathBuf,
+        /// What the file should have.
+        content: &'static str,
+    },
     /// The password cannot be read.
     #[error("cannot read the password")]
     Password {
@@ -206,6 +214,7 @@ impl EtcdError {
     pub fn kind(&self) -> EtcdErrorKind {
         match self {
             Self::File { .. }
+            | Self::NotPem { .. }
             | Self::Password { .. }
             | Self::NoEndpoint
             | Self::Endpoint { .. }
@@ -229,6 +238,9 @@ impl EtcdError {
         Some(match self {
             Self::File { .. } => {
                 "check `ca`, `certificate` and `key`, and the permissions of these files"
+            }
+            Self::NotPem { .. } => {
+                "`openssl x509 -noout -text -in FILE` shows a certificate, `openssl pkey -noout -text -in FILE` a key"
             }
             Self::Password { .. } => "check `password`, and the permissions of its file",
             Self::NoEndpoint | Self::Endpoint { .. } => {

@@ -227,6 +227,12 @@ fn wrong_settings_are_errors_with_a_hint() {
     let absent = EtcdSettings { ca: Some("/nonexistent".into()), ..secure.settings.clone() };
     let error = assert_kind(&absent, EtcdErrorKind::Settings);
     assert_eq!(error.to_string(), "cannot read /nonexistent");
+    let text = lab.path().join("text");
+    std::fs::write(&text, "a text").unwrap();
+    let other = EtcdSettings { ca: Some(text.clone()), ..secure.settings.clone() };
+    let error = assert_kind(&other, EtcdErrorKind::Settings);
+    let expected = format!("no certificate in the format PEM is in {}", text.display());
+    assert_eq!(error.to_string(), expected);
     let mut swapped = secure.settings.clone();
     if let Some(ClientCertificate { certificate, key }) = &mut swapped.certificate {
         std::mem::swap(certificate, key);

@@ -86,7 +86,7 @@ fn hint(error: &EtcdError, domain: &ClusterName) -> Option<String> {
     let text = match error {
         EtcdError::File { .. } => "check --etcd-ca, --etcd-cert and --etcd-key",
         EtcdError::Password { .. } => "check --etcd-password-file",
-        EtcdError::TlsSettings(_) => {
+        EtcdError::NotPem { .. } | EtcdError::TlsSettings(_) => {
             "the files of --etcd-ca, --etcd-cert and --etcd-key must be PEM, and the key must fit"
         }
         EtcdError::NoEndpoint | EtcdError::Endpoint { .. } => {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
@@ -286,12 +287,17 @@ impl Drop for MonitorProcess {
 /// Runs `command` to its end. A process that does not end in time is killed, which its status shows. The output
 /// goes to files, because a process that `command` leaves running would keep a pipe open.
 pub fn output_of(command: &mut Command) -> Output {
+    output_within(crate::wait::LIMIT, command)
+}
+
+/// The same with a time limit of its own, for a program that works for a minute.
+pub fn output_within(limit: Duration, command: &mut Command) -> Output {
     let [mut stdout, mut stderr] =
         [(); 2].map(|()| tempfile::tempfile().expect("create a temporary file"));
     let sink = |file: &std::fs::File| Stdio::from(file.try_clone().expect("duplicate a file"));
     command.stdin(Stdio::null()).stdout(sink(&stdout)).stderr(sink(&stderr));
     let mut child = command.spawn().expect("start the program");
-    let status = end_of(&mut child).unwrap_or_else(|| {
+    let status = end_within(limit, &mut child).unwrap_or_else(|| {
         let _ = child.kill();
         child.wait().expect("wait for the program")
     });
@@ -305,11 +311,15 @@ pub fn output_of(command: &mut Command) -> Output {
 
 /// Waits for `child`, and returns its exit status; `None` if it does not end in time.
 pub fn end_of(child: &mut Child) -> Option<ExitStatus> {
-    let end = std::time::Instant::now() + crate::wait::LIMIT;
+    end_within(crate::wait::LIMIT, child)
+}
+
+fn end_within(limit: Duration, child: &mut Child) -> Option<ExitStatus> {
+    let end = std::time::Instant::now() + limit;
     loop {
         match child.try_wait() {
             Ok(None) if std::time::Instant::now() < end => {
-                crate::pause(std::time::Duration::from_millis(2));
+                crate::pause(Duration::from_millis(2));
             }
             result => return result.ok().flatten(),
         }

@@ -5,9 +5,10 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use vipwatch_testkit::Lab;
-use vipwatch_testkit::monitor::output_of;
+use vipwatch_testkit::monitor::output_within;
 
 use crate::support::{ADD_VIP, fixture_with, vi_1_conf};
 
@@ -33,7 +34,7 @@ fn schemathesis_finds_no_answer_that_differs_from_the_openapi_document() {
     // An event stream does not end, and its answer is not JSON; other tests read it.
     command.args(["--exclude-path", "/v1/events", "--continue-on-failure", "--no-color"]);
     command.args(["--warnings", "off", "--request-timeout", "20"]);
-    let output = output_of(&mut command);
+    let output = output_within(Duration::from_mins(5), &mut command);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -3,7 +3,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -193,6 +194,33 @@ pub fn inherited() -> Option<OwnedFd> {
     Some(socket)
 }
 
+/// How a listening socket differs from one that [`listen_at`] would create, for example `mode 660 and not 666`; empty if it does
+/// not. A passed socket has the path, owner and mode that the service manager has given it.
+pub fn differences(socket: impl AsFd, path: &Path, options: SocketOptions) -> Vec<String> {
+    let address = rustix::net::getsockname(socket).ok();
+    let address = address.and_then(|address| SocketAddrUnix::try_from(address).ok());
+    let found = address.as_ref().and_then(SocketAddrUnix::path_bytes);
+    let found = found.map(|bytes| PathBuf::from(std::ffi::OsStr::from_bytes(bytes)));
+    let Some(found) = found else { return vec![format!("no path and not {}", path.display())] };
+    let mut differences = Vec::new();
+    if found != path {
+        differences.push(format!("path {} and not {}", found.display(), path.display()));
+    }
+    let Ok(metadata) = found.symlink_metadata() else { return differences };
+    let mode = metadata.mode() & 0o7777;
+    if mode != options.mode {
+        differences.push(format!("mode {mode:o} and not {:o}", options.mode));
+    }
+    for (what, has, wanted) in
+        [("user", metadata.uid(), options.user), ("group", metadata.gid(), options.group)]
+    {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != has) {
+            differences.push(format!("{what} {has} and not {wanted}"));
+        }
+    }
+    differences
+}
+
 fn set_mode_and_owner(path: &Path, options: SocketOptions) -> io::Result<()> {
     // ORDER: the mode first. Afterwards the file may belong to another user, and only its owner may change the mode.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(options.mode))?;
@@ -276,6 +304,25 @@ mod tests {
         assert!(matches!(listen_at(&file, OPTIONS), Err(ListenError::NotASocket(_))));
         let leftovers = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
         assert_eq!(leftovers, 1);
+    }
+
+    #[test]
+    fn a_passed_socket_is_compared_with_the_settings() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(differences(&socket, &path, OPTIONS), [""; 0]);
+        let user = path.metadata().unwrap().uid();
+        let options = SocketOptions { mode: 0o666, user: Some(user), group: Some(77), backlog: 8 };
+        let group = path.metadata().unwrap().gid();
+        let found = differences(&socket, Path::new("/other"), options);
+        let expected = [
+            format!("path {} and not /other", path.display()),
+            "mode 640 and not 666".to_owned(),
+            format!("group {group} and not 77"),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

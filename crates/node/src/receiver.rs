@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use vipwatch_core::InstanceId;
 use vipwatch_history::{HistoryError, Retention, Writer};
 use vipwatch_linux::file::is_storage_error;
+use vipwatch_linux::listen;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_receiver::{
     ListenSource, Receiver, ReceiverError, ReceiverPolicy, ReceiverSettings, ReceiverView,
@@ -149,6 +150,9 @@ impl ReceiverService {
             // The journal reports it, and tries again.
             Err(error) if is_storage_error(&error) => {}
             created => created.map_err(ReceiverError::Start)?,
+        }
+        if let ListenSource::Given(socket) = &listen_source {
+            warn_of_differences(&listen::differences(socket, &config.socket, config.options));
         }
         let settings = ReceiverSettings {
             socket: config.socket.clone(),
@@ -329,6 +333,17 @@ impl ReceiverShutdown {
 impl AsFd for ReceiverShutdown {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
+    }
+}
+
+/// The settings of the socket have no effect on a socket of the service manager.
+fn warn_of_differences(differences: &[String]) {
+    if !differences.is_empty() {
+        tracing::warn!(
+            differences = differences.join(", "),
+            hint = "set ListenStream=, SocketMode=, SocketUser= and SocketGroup= in a drop-in of the socket unit, or disable the socket unit",
+            "the socket of the service manager is not as in [receiver]"
+        );
     }
 }
 

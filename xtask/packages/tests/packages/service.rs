@@ -264,7 +264,8 @@ fn the_receiver_runs_with_few_rights_and_sets_ipv6_parameters_of_a_router() {
          ip netns add qrouter-r1 && ip -n qrouter-r1 link add qg-1 type veth peer name other
          ip -n qrouter-r1 link set qg-1 up",
     );
-    configure(&machine, "[receiver]\ninterval = \"0s\"\nipv6_params = true\n");
+    let settings = "[receiver]\nowner = \"neutron\"\ngroup = \"neutron\"\nallow = [\"neutron\"]\ninterval = \"0s\"\nipv6_params = true\n";
+    configure(&machine, settings);
     machine.succeed(
         "systemctl stop vipwatch-node.service && systemctl start vipwatch-receiver.service",
     );
@@ -276,12 +277,25 @@ connection.request('POST', '/', headers={'X-Neutron-Router-Id': 'r1', 'X-Neutron
 assert connection.getresponse().status == 200
 ";
     machine.write("/srv/report.py", report);
-    machine.succeed("python3 /srv/report.py");
+    let report = "setpriv --reuid neutron --regid neutron --clear-groups python3 /srv/report.py";
+    machine.succeed(report);
     machine.wait_until(
         "forwarding in the namespace",
         "ip netns exec qrouter-r1 grep 1 /proc/sys/net/ipv6/conf/all/forwarding",
     );
     machine.succeed("systemctl reload vipwatch-receiver.service");
+    // With the socket unit, systemd gives the socket its owner.
+    machine.succeed(
+        "systemctl stop vipwatch-receiver.service
+         mkdir -p /etc/systemd/system/vipwatch-receiver.socket.d
+         printf '[Socket]\\nSocketUser=neutron\\nSocketMode=0600\\n' > /etc/systemd/system/vipwatch-receiver.socket.d/neutron.conf
+         systemctl daemon-reload && systemctl start vipwatch-receiver.socket
+         systemctl start vipwatch-receiver.service",
+    );
+    machine.succeed(report);
+    let log = machine.succeed("journalctl --unit vipwatch-receiver.service --output cat");
+    assert!(log.contains("the socket of the service manager is not as in [receiver]"), "{log}");
+    assert!(log.contains("mode 600 and not 660"), "{log}");
     configure(&machine, "[receiver]\nintervall = \"0s\"\n");
     assert_eq!(machine.run("systemctl reload vipwatch-receiver.service").code, Some(1));
     let text =

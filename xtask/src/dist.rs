@@ -136,7 +136,14 @@ pub fn full(out: &Path, is_verified: bool) -> TaskResult {
 fn make(options: &DistOptions, release: &DistRelease) -> Result<Vec<PathBuf>, TaskError> {
     let began = Instant::now();
     let progress = |what: &str| eprintln!("xtask: {:>4} s  {what}", began.elapsed().as_secs());
-    provision::programs(&[provision::PACKING])?;
+    // All at once, so that a missing program is not noticed after minutes.
+    provision::disk_space()?;
+    match options.extent {
+        Extent::Quick => provision::programs(&[provision::PACKING])?,
+        Extent::Full => {
+            provision::programs(&[provision::PACKING, provision::MUSL, provision::RPM])?;
+        }
+    }
     let target = std::path::absolute(build::target_directory())?;
     // Two builds at the same time must not share it.
     let work = target.join(format!("dist-work-{}", std::process::id()));
@@ -187,7 +194,6 @@ fn other_formats(
     out: &Path,
     progress: impl Fn(&str),
 ) -> Result<Vec<PathBuf>, TaskError> {
-    provision::programs(&[provision::RPM])?;
     let mut made = Vec::new();
     for package in Package::ALL {
         progress(&format!("RPM {}", package.name()));

@@ -119,6 +119,20 @@ fn rpmlint_has_no_error_that_is_not_explained() {
     assert!(text.contains("0 errors, 0 warnings"), "{text}");
 }
 
+/// A server on the socket of the agent. It writes each reported state to `/reports`.
+const AGENT: &str = "import http.server, socketserver
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        with open('/reports', 'a') as reports:
+            print(self.headers['X-Neutron-Router-Id'], self.headers['X-Neutron-State'], file=reports)
+        self.send_response(200)
+        self.end_headers()
+    do_GET = do_POST
+    def address_string(self):
+        return 'monitor'
+socketserver.UnixStreamServer('/state/keepalived-state-change', Handler).serve_forever()
+";
+
 /// Starts the drop-in for aarch64 in the emulator, as Neutron's agent does. `state` is its state file.
 const EMULATED: &str = "exec ip netns exec router /emulator \
     /packages/neutron-keepalived-state-change-*-aarch64 --router_id=router --namespace=router --conf_dir=/conf \
@@ -135,6 +149,9 @@ fn the_drop_in_for_aarch64_follows_an_address_under_emulation() {
          ip -n router link add ha-1 type veth peer name peer
          for link in lo ha-1 peer; do ip -n router link set $link up; done",
     );
+    machine.write("/agent.py", AGENT);
+    let mut agent = machine.spawn("exec python3 /agent.py");
+    machine.wait_until("the socket of the agent", "test -S /state/keepalived-state-change");
     let mut monitor = machine.spawn(EMULATED);
     let address = |verb: &str| {
         machine.succeed(&format!("ip -n router address {verb} 169.254.0.1/24 dev ha-1"));
@@ -144,6 +161,11 @@ fn the_drop_in_for_aarch64_follows_an_address_under_emulation() {
     machine.wait_until("the address", "grep -e master -e primary /conf/state");
     address("del");
     machine.wait_until("no address", "grep backup /conf/state");
+    let last = "tail --lines 1 /reports | grep --line-regexp 'router backup'";
+    machine.wait_until("the report of the last state", last);
+    let reports = machine.succeed("uniq /reports | tr '\\n' ' '");
+    assert!(reports.starts_with("router backup router primary router backup"), "{reports}");
+    agent.kill();
     machine.succeed("kill -TERM $(cat /conf/pid)");
     // The process that was started has ended already: the monitor continues in the background.
     assert!(monitor.wait().success());

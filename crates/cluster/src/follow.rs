@@ -172,6 +172,17 @@ impl RangeFollower {
         Ok(new.len())
     }
 
+    /// Has these ranges read again by the next [`Self::sync`]. Changes of different ranges arrive in any order, and a read
+    /// has all of them up to now.
+    pub(crate) fn read_again(&mut self, prefixes: &BTreeSet<String>) {
+        for prefix in prefixes {
+            if let Some(next) = self.positions.get_mut(prefix.as_str()) {
+                *next = 0;
+                self.cancel(prefix);
+            }
+        }
+    }
+
     /// Opens a stream again that has had a long message, so that the memory of the message is free.
     pub(crate) async fn free_long_messages(
         &mut self,

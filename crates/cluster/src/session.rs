@@ -25,7 +25,7 @@ mod worker;
 mod write;
 
 pub use self::counters::ClusterCounters;
-pub use self::handle::ClusterHandle;
+pub use self::handle::{ClusterHandle, NameHolder};
 pub use self::settings::SessionSettings;
 pub use self::source::{
     ClusterEvent, ClusterObserver, ConfirmationId, ConfirmationRequest, DeliveredFinding,

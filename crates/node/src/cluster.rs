@@ -24,7 +24,7 @@ use vipwatch_api::{ClusterBasis, ClusterNeutron};
 use vipwatch_cluster::key::ClusterName;
 use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::session::{
-    ClusterCounters, ClusterHandle, ConfirmationId, DeliveredFinding, RecordSource,
+    ClusterCounters, ClusterHandle, ConfirmationId, DeliveredFinding, NameHolder, RecordSource,
 };
 use vipwatch_cluster::view::ClusterView;
 use vipwatch_core::{Cause, ErrorChain, InstanceId};
@@ -171,6 +171,11 @@ impl ClusterService {
     /// Whether this node delivers the findings of the cluster.
     pub(crate) fn is_reporter(&self) -> bool {
         self.0.with_session(ClusterHandle::is_reporter).unwrap_or(false)
+    }
+
+    /// The other process that publishes under this node's name; `None` if there is none.
+    pub(crate) fn name_holder(&self) -> Option<NameHolder> {
+        self.0.with_session(ClusterHandle::name_holder).flatten()
     }
 
     /// Whether etcd has this node as a running node.

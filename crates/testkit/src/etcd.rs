@@ -121,6 +121,30 @@ impl Etcd {
         etcd
     }
 
+    /// One member with a database of 4 MiB, which [`Self::fill`] fills.
+    pub fn small(directory: &Path) -> Self {
+        let quota = Some(4 * 1024 * 1024);
+        let options = EtcdProcessOptions { quota, ..EtcdProcessOptions::default() };
+        Self::start(directory, vec![EtcdPlace::loopback()], options)
+    }
+
+    /// Writes until etcd is full, and rejects writes.
+    #[track_caller]
+    pub fn fill(&self) {
+        let filler = "x".repeat(100_000);
+        wait_showing("etcd to be full", String::new, || {
+            let put = self.ctl_command(&["put", "/fill", &filler]).output();
+            put.is_ok_and(|put| !put.status.success()).then_some(())
+        });
+    }
+
+    /// Makes a full etcd accept writes again.
+    pub fn make_space(&self) {
+        self.compact();
+        self.ctl(&["defrag"]);
+        self.ctl(&["alarm", "disarm"]);
+    }
+
     /// The URLs of the members for clients.
     pub fn endpoints(&self) -> Vec<String> {
         (0..self.members.len()).map(|number| self.endpoint(number)).collect()

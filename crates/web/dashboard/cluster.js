@@ -156,7 +156,7 @@ export class ClusterView {
         );
     }
 
-    /** The node has lost etcd, has not read it yet, or has no cluster; or the cluster cannot be read. */
+    /** The node has lost etcd, has not read it yet, cannot write to it, or has no cluster; or the cluster cannot be read. */
     #showNotice(basis) {
         const error = basis?.error ? [': ', outside(basis.error)] : null;
         const texts = {
@@ -167,6 +167,8 @@ export class ClusterView {
                 '): the roles are those of that time',
                 error,
             ],
+            connected: () =>
+                error ? ['etcd rejects the records of this node, and roles of other nodes may be old', error] : null,
             connecting: () => ['The node has not read etcd yet', error],
             off: () => [
                 'No cluster is configured on this node: set ',

@@ -205,7 +205,7 @@ fn another_node_reports_after_the_loss_of_the_reporter_without_a_second_notifica
 #[test]
 fn a_second_node_with_the_same_name_does_not_publish_and_says_so() {
     let lab = Lab::new();
-    let etcd = Etcd::single(lab.path());
+    let mut etcd = Etcd::single(lab.path());
     let first = ClusterNode::new(&lab, "a", &etcd.endpoints(), "");
     let process = first.start();
     first.wait_for_members(&["a live backup"]);
@@ -216,6 +216,13 @@ fn a_second_node_with_the_same_name_does_not_publish_and_says_so() {
     wait_for("the finding", || findings().contains("node-cluster").then_some(()));
     assert!(findings().contains("publishes as a"), "{}", findings());
     assert_eq!(metric(&second, "vipwatch_cluster_registered"), Some(0.0));
+    let status = second.fixture.run_text(&["cluster", "status"]);
+    assert!(status.contains("not known: etcd does not have this node"), "{status}");
+    // The finding stays after a lost connection.
+    etcd.kill(0);
+    wait_for("the old view", || findings().contains("is old").then_some(()));
+    etcd.restart(0);
+    wait_for("the finding again", || findings().contains("publishes as a").then_some(()));
     assert!(process.stop().success());
     wait_for("the name", || {
         (metric(&second, "vipwatch_cluster_registered") == Some(1.0)).then_some(())

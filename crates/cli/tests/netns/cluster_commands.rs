@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipwatch cluster` with real nodes, which share their roles through a real etcd.
 
-use vipwatch_testkit::{Etcd, Lab, NodeFixture, wait_showing};
+use vipwatch_testkit::{Etcd, Lab, NodeFixture, wait_for, wait_showing};
 
 use crate::cluster_etcd::ClusterWatch;
 use crate::cluster_node::{ADD, ClusterNode, GROUP, REMOVE};
@@ -62,6 +62,45 @@ fn a_stale_view_has_its_age_and_no_favourable_exit_code() {
     assert_eq!(code, 5, "{text}");
     let (code, text) = run(fixture, &["cluster", "findings", "-q"]);
     assert_eq!(code, 5, "{text}");
+}
+
+#[test]
+fn a_node_that_has_never_reached_etcd_has_a_finding() {
+    let lab = Lab::new();
+    let node = ClusterNode::new(&lab, "a", &["http://127.0.0.1:9".to_owned()], "");
+    let _process = node.start();
+    wait_for_output(&node.fixture, &["findings"], "the node has not read etcd since it started");
+}
+
+#[test]
+fn records_that_a_full_etcd_rejects_are_a_finding_and_give_no_favourable_exit_code() {
+    let lab = Lab::new();
+    let etcd = Etcd::small(lab.path());
+    let node = ClusterNode::new(&lab, "a", &etcd.endpoints(), "");
+    node.netns.ip(ADD);
+    let _process = node.start();
+    let fixture = &node.fixture;
+    wait_for_output(fixture, &["cluster", "status"], "one-primary");
+    etcd.fill();
+    wait_for_output(fixture, &["cluster", "status"], "etcd rejects the records of this node");
+    let (code, text) = run(fixture, &["cluster", "status", "--expect", "one-primary", "-q"]);
+    assert_eq!(code, 5, "{text}");
+    wait_for_output(fixture, &["findings"], "etcd rejects the records of this node");
+}
+
+#[test]
+fn without_a_reporter_there_is_no_favourable_exit_code_of_findings() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let node = ClusterNode::new(&lab, "a", &etcd.endpoints(), "");
+    let process = node.start();
+    let findings = ["cluster", "findings", "--etcd", &etcd.endpoint(0), "-q"];
+    wait_for("a reporter", || (run(&node.fixture, &findings).0 == 0).then_some(()));
+    process.kill();
+    wait_for("no reporter", || {
+        let (code, text) = run(&node.fixture, &findings);
+        (code == 5 && text.contains("no node reports findings of the cluster")).then_some(())
+    });
 }
 
 #[test]

@@ -78,7 +78,17 @@ pub(super) struct SessionStatus {
     pub(super) error: Option<String>,
     pub(super) is_registered: bool,
     pub(super) is_reporter: bool,
-    pub(super) is_name_taken: bool,
+    /// The other process that publishes under this node's name.
+    pub(super) name_holder: Option<NameHolder>,
+}
+
+/// A process that publishes under the name of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameHolder {
+    /// The epoch of its history.
+    pub epoch: String,
+    /// Its version of vipwatch.
+    pub version: String,
 }
 
 impl ClusterHandle {
@@ -96,7 +106,7 @@ impl ClusterHandle {
             error: None,
             is_registered: false,
             is_reporter: false,
-            is_name_taken: false,
+            name_holder: None,
         };
         let keys = KeySpace::new(&settings.domain);
         let shared = Arc::new(SessionShared {
@@ -197,9 +207,9 @@ impl ClusterHandle {
         self.shared.status().is_reporter
     }
 
-    /// Whether another process publishes under this node's name.
-    pub fn is_name_taken(&self) -> bool {
-        self.shared.status().is_name_taken
+    /// The other process that publishes under this node's name; `None` if there is none.
+    pub fn name_holder(&self) -> Option<NameHolder> {
+        self.shared.status().name_holder.clone()
     }
 
     /// The counters.

@@ -40,8 +40,6 @@ pub(super) enum RegistrationLoss {
     OtherData,
     /// Another process has the name.
     NameTaken {
-        /// The text that differs in each process; `None` if the record is of a later release.
-        process: Option<String>,
         /// Its epoch.
         epoch: String,
         /// Its version of vipwatch.
@@ -69,9 +67,9 @@ pub(super) struct NodeIdentityKeys {
     pub(super) node_key: String,
     member_key: String,
     started: Timestamp,
-    /// A process that has taken the name. With the epoch of this node it could be the process before a restart, and it is
-    /// not: this process must not take the name back while the other one runs.
-    rival: Option<String>,
+    /// Whether this process has had the name, or has lost it to another process. A key of another process with the epoch of
+    /// this node is then not that of the process before a restart: this one must not take the name back while the other runs.
+    must_yield: bool,
     /// A lease for the membership that an attempt to register has not used.
     spare_membership: Option<LeaseId>,
 }
@@ -91,8 +89,16 @@ impl NodeIdentityKeys {
         let node_key = keys.text(&ClusterKey::Node(settings.node.clone()));
         let member_key = keys.text(&ClusterKey::Member(settings.node.clone()));
         let (settings, started) = (settings.clone(), Timestamp::now());
-        let (rival, spare_membership) = (None, None);
-        Self { keys, settings, process, node_key, member_key, started, rival, spare_membership }
+        Self {
+            keys,
+            settings,
+            process,
+            node_key,
+            member_key,
+            started,
+            must_yield: false,
+            spare_membership: None,
+        }
     }
 
     fn node_record(&self, values: HeartbeatValues) -> NodeRecord {
@@ -165,7 +171,7 @@ impl NodeIdentityKeys {
             connection.revoke(live).await?;
             return Ok(RegistrationAttempt::Lost(self.loss(&result)));
         }
-        self.rival = None;
+        self.must_yield = true;
         self.spare_membership = None;
         if let Some(before) = holder.filter(|holder| holder.lease != 0 && self.is_own_epoch(holder))
         {
@@ -208,13 +214,13 @@ impl NodeIdentityKeys {
         match ClusterRecord::decode(&key, &holder.value) {
             Ok(ClusterRecord::Node(record))
                 if record.epoch != self.settings.epoch
-                    || self.rival.as_ref() == Some(&record.process) =>
+                    || self.must_yield && record.process != self.process =>
             {
                 Some(taken_by(*record))
             }
             Err(ClusterRecordError::Newer(_)) => {
-                let (process, unknown) = (None, || "unknown".to_owned());
-                Some(RegistrationLoss::NameTaken { process, epoch: unknown(), version: unknown() })
+                let unknown = || "unknown".to_owned();
+                Some(RegistrationLoss::NameTaken { epoch: unknown(), version: unknown() })
             }
             // This node before a restart, or a value that no vipwatch has written.
             _ => None,
@@ -235,8 +241,13 @@ impl NodeIdentityKeys {
     }
 
     /// Another process has the name: this one waits until that key is gone.
-    pub(super) fn yield_to(&mut self, process: Option<String>) {
-        self.rival = process;
+    pub(super) fn yield_name(&mut self) {
+        self.must_yield = true;
+    }
+
+    /// etcd has other data: a key of another process may be older than this process.
+    pub(super) fn forget_etcd(&mut self) {
+        self.must_yield = false;
     }
 
     /// The comparison that is true while this process has its name.
@@ -335,8 +346,8 @@ impl Registration {
 }
 
 fn taken_by(record: NodeRecord) -> RegistrationLoss {
-    let NodeRecord { process, epoch, version, .. } = record;
-    RegistrationLoss::NameTaken { process: Some(process), epoch, version }
+    let NodeRecord { epoch, version, .. } = record;
+    RegistrationLoss::NameTaken { epoch, version }
 }
 
 /// The comparison that is true while a key is as it was read.

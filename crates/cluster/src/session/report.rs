@@ -13,7 +13,7 @@ use super::reporter::ReporterWork;
 use super::worker::{SessionLink, Worker};
 use crate::etcd::EtcdError;
 use crate::findings::EvaluationTime;
-use crate::follow::write;
+use crate::follow::{RangeFollower, write};
 use crate::key::ClusterKey;
 use crate::record::{ClusterRecord, ClusterRecordError, FORMAT, ReporterRecord, encode};
 use crate::view::{StoredValue, ViewChange};
@@ -127,6 +127,8 @@ impl Worker {
         revision: i64,
     ) -> Result<(), EtcdError> {
         self.set_reporter(true);
+        // The key of the last reporter may have gone in the view before its last findings have arrived.
+        self.follower.read_again(&RangeFollower::common(self.identity.keys()));
         self.follow_ranges(link.connection).await?;
         let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let settings = &self.settings.evaluator;

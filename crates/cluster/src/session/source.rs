@@ -82,15 +82,14 @@ pub enum ClusterEvent {
     ConnectionChanged(ClusterConnectionState),
     /// The main loop is to confirm the roles of the node.
     ConfirmationWanted(ConfirmationRequest),
-    /// Another process publishes under this node's name. This node publishes nothing until that key is gone.
-    NameTaken {
-        /// The epoch of the other process.
-        epoch: String,
-        /// The version of vipwatch of the other process.
-        version: String,
-    },
+    /// Another process publishes under this node's name. This node publishes nothing until that key is gone;
+    /// [`ClusterHandle::name_holder`](super::ClusterHandle::name_holder) has the process.
+    NameTaken,
     /// This node publishes under its name again.
     NameFree,
+    /// etcd rejects the records of this node from now on, or accepts them again;
+    /// [`ClusterHandle::basis`](super::ClusterHandle::basis) has the error.
+    RejectionChanged,
     /// This node delivers the findings of the cluster from now on, or no longer.
     ReporterChanged {
         /// Whether this node is the reporter.

@@ -58,6 +58,8 @@ pub(super) struct Worker {
     pub(super) revision: i64,
     /// No write before this time: etcd has rejected one, or another process has the name.
     write_after: Option<Instant>,
+    /// When etcd has rejected the first of the writes that it rejects now; `None` if it accepts them.
+    rejected_since: Option<Instant>,
     /// When the node gets the event that the view has changed; `None` if it has not.
     event_due: Option<Instant>,
     last_event: Instant,
@@ -99,6 +101,7 @@ impl Worker {
             origin: Instant::now(),
             revision: 0,
             write_after: None,
+            rejected_since: None,
             event_due: None,
             last_event: Instant::now(),
             settings,
@@ -187,6 +190,7 @@ impl Worker {
         add(&self.shared.counters.resyncs, 1);
         self.revision = 0;
         self.published.forget_etcd();
+        self.identity.forget_etcd();
         self.lose_registration(RegistrationLoss::OtherData);
     }
 
@@ -201,6 +205,10 @@ impl Worker {
             Err(error) if is_rejection(&error) => {
                 // The connection works, and the view follows etcd.
                 self.note_error(&error);
+                if self.rejected_since.is_none() {
+                    self.rejected_since = Some(Instant::now());
+                    self.observer.event(ClusterEvent::RejectionChanged);
+                }
                 let wait = REJECTED_WAIT.min(self.settings.heartbeat);
                 self.write_after = Some(Instant::now() + wait);
                 Ok(())
@@ -208,6 +216,10 @@ impl Worker {
             Ok(()) => {
                 if self.write_after.is_none() {
                     self.shared.status().error = None;
+                    if self.rejected_since.take().is_some() {
+                        tracing::info!("etcd accepts the records of this node again");
+                        self.observer.event(ClusterEvent::RejectionChanged);
+                    }
                 }
                 Ok(())
             }
@@ -224,6 +236,12 @@ impl Worker {
         self.publish(link).await?;
         self.beat(link).await?;
         self.report(link).await
+    }
+
+    /// Whether etcd rejects writes for so long that the records of this node count as old. The lease is then not renewed, so
+    /// that other nodes, and commands that read etcd, do not take them for current.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.rejected_since.is_some_and(|since| since.elapsed() >= self.settings.lease)
     }
 
     /// No write before the next heartbeat: another process has the name.
@@ -336,6 +354,8 @@ impl Worker {
         if let Some(reporter) = &mut self.reporter {
             reporter.interrupt();
         }
+        self.rejected_since = None;
+        let is_first_error = self.shared.status().error.is_none();
         self.note_error(error);
         let mut status = self.shared.status();
         status.endpoint = None;
@@ -346,7 +366,8 @@ impl Worker {
         }
         let now = status.connection;
         drop(status);
-        if now != before {
+        let is_never_connected = now == ClusterConnectionState::Connecting && is_first_error;
+        if now != before || is_never_connected {
             self.connection_changed(now);
         }
     }

@@ -3,10 +3,10 @@
 
 use tokio::time::Instant;
 
-use super::ClusterEvent;
 use super::counters::add;
 use super::registration::{HeartbeatValues, RegistrationAttempt, RegistrationLoss};
 use super::worker::{SessionLink, Worker};
+use super::{ClusterEvent, NameHolder};
 use crate::etcd::EtcdError;
 
 impl Worker {
@@ -22,7 +22,7 @@ impl Worker {
                 self.published.compare_all();
                 let mut status = self.shared.status();
                 status.is_registered = true;
-                let was_taken = std::mem::take(&mut status.is_name_taken);
+                let was_taken = status.name_holder.take().is_some();
                 drop(status);
                 tracing::info!(node = %self.settings.node, "registered in etcd");
                 if was_taken {
@@ -49,21 +49,22 @@ impl Worker {
             RegistrationLoss::LeaseEnded
             | RegistrationLoss::MembershipGone
             | RegistrationLoss::OtherData => {}
-            RegistrationLoss::NameTaken { process, epoch, version } => {
-                self.identity.yield_to(process);
-                let is_new = !std::mem::replace(&mut status.is_name_taken, true);
+            RegistrationLoss::NameTaken { epoch, version } => {
+                self.identity.yield_name();
+                let holder = NameHolder { epoch, version };
+                let is_new = status.name_holder.replace(holder.clone()).is_none();
                 drop(status);
                 self.pause_writes();
                 if is_new {
                     add(&self.shared.counters.name_conflicts, 1);
-                    let node = self.settings.node.as_str();
-                    tracing::warn!(
-                        node,
+                    let (node, NameHolder { epoch, version }) = (&self.settings.node, &holder);
+                    tracing::error!(
+                        %node,
                         epoch,
                         version,
-                        "another process uses the name of this node"
+                        "another process publishes under the name of this node"
                     );
-                    self.observer.event(ClusterEvent::NameTaken { epoch, version });
+                    self.observer.event(ClusterEvent::NameTaken);
                 }
             }
         }
@@ -134,18 +135,21 @@ impl Worker {
         &mut self,
         link: &mut SessionLink<'_>,
     ) -> Result<(), EtcdError> {
+        let is_outdated = self.is_outdated();
         let Some(registration) = &mut self.registration else { return Ok(()) };
         if !self.heartbeat.is_due(Instant::now()) {
             return Ok(());
         }
-        match registration.renew(link.connection, &mut link.lease).await {
-            Ok(revision) => self.revision = self.revision.max(revision),
-            Err(EtcdError::LeaseEnded { .. }) => {
-                link.lease = None;
-                self.lose_registration(RegistrationLoss::LeaseEnded);
-                return Ok(());
+        if !is_outdated {
+            match registration.renew(link.connection, &mut link.lease).await {
+                Ok(revision) => self.revision = self.revision.max(revision),
+                Err(EtcdError::LeaseEnded { .. }) => {
+                    link.lease = None;
+                    self.lose_registration(RegistrationLoss::LeaseEnded);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
         self.heartbeat.begin(Instant::now());
         let unconfirmed = self.conflicts.unconfirmed(self.heartbeat.seen());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vipwatch_api::{ClusterConnectionState, ClusterNodeState, InstanceRole};
 use vipwatch_cluster::etcd::{EtcdErrorKind, EtcdLogin, EtcdPassword};
 use vipwatch_cluster::reader::{EtcdReader, ReadProgress};
-use vipwatch_cluster::session::ClusterEvent;
+use vipwatch_cluster::session::{ClusterEvent, SessionSettings};
 use vipwatch_testkit::keepalived::BridgeSwitch;
 use vipwatch_testkit::{
     Etcd, EtcdPlace, EtcdProcessOptions, Lab, TestNetns, wait_for, wait_showing,
@@ -235,17 +235,11 @@ fn a_paused_etcd_ends_leases_of_no_node_that_comes_back_in_time() {
 #[test]
 fn a_full_etcd_is_reported_and_the_view_still_follows() {
     let lab = Lab::new();
-    let options =
-        EtcdProcessOptions { quota: Some(4 * 1024 * 1024), ..EtcdProcessOptions::default() };
-    let etcd = Etcd::start(lab.path(), vec![EtcdPlace::loopback()], options);
+    let etcd = Etcd::small(lab.path());
     let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &[("r1", Primary)]);
     let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &[("r1", Backup)]);
     a.wait_role("r1", "b", Backup);
-    let filler = "x".repeat(100_000);
-    wait_for("etcd to be full", || {
-        let mut command = etcd.ctl_command(&["put", "/fill", &filler]);
-        (!command.output().unwrap().status.success()).then_some(())
-    });
+    etcd.fill();
     a.set("r1", Backup);
     wait_for("the error", || (errors(&a, EtcdErrorKind::NoSpace) > 0).then_some(()));
     wait_connection(&a, ClusterConnectionState::Connected);
@@ -262,11 +256,29 @@ fn a_full_etcd_is_reported_and_the_view_still_follows() {
     let before = renewals();
     wait_for("three renewals", || (renewals() > before + 2).then_some(()));
     assert!(is_live(&a.handle.view(), "b"));
-    etcd.compact();
-    etcd.ctl(&["defrag"]);
-    etcd.ctl(&["alarm", "disarm"]);
+    etcd.make_space();
     b.wait_role("r1", "a", Backup);
     wait_for("no error", || a.handle.basis().error.is_none().then_some(()));
+}
+
+#[test]
+fn roles_that_etcd_has_rejected_for_too_long_are_not_current_for_other_nodes() {
+    let lab = Lab::new();
+    let etcd = Etcd::small(lab.path());
+    let lease = Duration::from_secs(3);
+    let short = |name| SessionSettings { lease, ..session(&settings(&etcd), name) };
+    let a = TestNode::start(short("a"), &[("r1", Primary)]);
+    let b = TestNode::start(short("b"), &[("r1", Backup)]);
+    b.wait_role("r1", "a", Primary);
+    etcd.fill();
+    a.set("r1", Backup);
+    b.wait("the loss of a", |view| state_of(view, "a") == Some(ClusterNodeState::Lost));
+    assert_eq!(role_of(&b.handle.view(), "r1", "a"), Some(Primary), "the last known role");
+    let is_told = |event: &ClusterEvent| matches!(event, ClusterEvent::RejectionChanged);
+    assert!(a.side.events().iter().any(is_told));
+    etcd.make_space();
+    b.wait("a again", |view| is_live(view, "a"));
+    b.wait_role("r1", "a", Backup);
 }
 
 #[test]

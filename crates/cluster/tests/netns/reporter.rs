@@ -7,7 +7,7 @@ use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::session::{ClusterEvent, DeliveredFinding};
 use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
 
-use crate::node::{TestNode, role_of, session};
+use crate::node::{TestNode, lasting_session, role_of, session};
 use crate::support::{block_on, connect, settings};
 
 use InstanceRole::{Backup, Primary};
@@ -134,6 +134,36 @@ fn a_new_reporter_continues_the_open_findings_and_knows_their_deliveries() {
         || told(elected, "cluster-node-lost").0.pop(),
     );
     assert_eq!(lost.nodes.len(), 1);
+}
+
+/// etcd delivers the changes of one transaction to two watches in any order, so the end of the last reporter can arrive before
+/// its last finding. Each round has another order.
+#[test]
+fn a_new_reporter_knows_the_findings_that_arrive_after_the_end_of_the_last_reporter() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    for round in 0..8 {
+        reporter(&[&a]);
+        let granted = etcd.ctl(&["lease", "grant", "600"]);
+        let lease = granted.split_whitespace().nth(1).unwrap();
+        etcd.ctl(&["put", REPORTER, OTHER, "--lease", lease]);
+        wait_for("another reporter", || (!a.handle.is_reporter()).then_some(()));
+        let id = format!("{round}-lost");
+        let key = format!("/vipwatch/v1/test/finding/{id}");
+        let untrue = format!(
+            r#"{{"schema":1,"id":"{id}","name":"cluster-node-lost","severity":"broken","confidence":"certain",
+            "nodes":["a"],"text":"","hint":"","opened":"2026-01-01T00:00:00Z","changed":"2026-01-01T00:00:00Z",
+            "reporter":"x"}}"#
+        );
+        block_on(async {
+            let end = vec![TxnOp::put(key.as_str(), untrue, None), TxnOp::delete(REPORTER, None)];
+            let connection = connect(&etcd).await;
+            assert!(connection.commit(Vec::new(), end, &key).await.unwrap().is_done);
+        });
+        let what = format!("the end of the untrue finding in round {round}");
+        wait_showing(&what, || show(&[&a]), || etcd.entries(&key).is_empty().then_some(()));
+    }
 }
 
 #[test]

@@ -218,11 +218,9 @@ fn a_second_node_with_the_same_name_waits_until_the_first_is_gone() {
     let mut other = session(&settings(&etcd), "a");
     other.epoch = "another-epoch".to_owned();
     let second = TestNode::start(other, &[("r1", Backup)]);
-    wait_for("the second to notice", || second.handle.is_name_taken().then_some(()));
-    assert!(second.side.events().contains(&ClusterEvent::NameTaken {
-        epoch: "epoch-of-a".to_owned(),
-        version: "1.2.3".to_owned()
-    }));
+    let holder = wait_for("the second to notice", || second.handle.name_holder());
+    assert_eq!((&*holder.epoch, &*holder.version), ("epoch-of-a", "1.2.3"));
+    assert!(second.side.events().contains(&ClusterEvent::NameTaken));
     assert!(!second.handle.is_registered());
     // The second publishes nothing, and still has a view.
     second.wait_role("r1", "a", Primary);
@@ -240,7 +238,7 @@ fn of_two_processes_with_one_epoch_the_later_has_the_name() {
     first.wait_role("r1", "a", Primary);
     let second = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Backup)]);
     second.wait_role("r1", "a", Backup);
-    wait_for("the first to notice", || first.handle.is_name_taken().then_some(()));
+    wait_for("the first to notice", || first.handle.name_holder());
     first.set("r1", Primary);
     assert_eq!(first.handle.counters().name_conflicts, 1);
     // The first stays silent while the second works, although its epoch is that of a process before a restart.

@@ -13,6 +13,7 @@ use vipwatch_linux::wake_queue::WakeQueue;
 enum Topic {
     Connection,
     Name,
+    Rejection,
     Reporter,
     /// A finding, by its id.
     Finding(String),
@@ -22,7 +23,7 @@ enum Topic {
 
 /// The events that the main loop has not taken yet.
 ///
-/// BOUND: one entry for each [`Topic`]: five, and one for each finding. The main loop empties the queue in every turn.
+/// BOUND: one entry for each [`Topic`]: six, and one for each finding. The main loop empties the queue in every turn.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterInbox(WakeQueue<(Topic, ClusterEvent), BTreeMap<Topic, ClusterEvent>>);
 
@@ -43,7 +44,8 @@ impl ClusterObserver for ClusterInbox {
             ClusterEvent::ViewChanged => Topic::View,
             ClusterEvent::ConnectionChanged(_) => Topic::Connection,
             ClusterEvent::ConfirmationWanted(_) => Topic::Confirmation,
-            ClusterEvent::NameTaken { .. } | ClusterEvent::NameFree => Topic::Name,
+            ClusterEvent::NameTaken | ClusterEvent::NameFree => Topic::Name,
+            ClusterEvent::RejectionChanged => Topic::Rejection,
             ClusterEvent::ReporterChanged { .. } => Topic::Reporter,
             ClusterEvent::FindingOpen(finding) | ClusterEvent::FindingClosed(finding) => {
                 Topic::Finding(finding.id.clone())

@@ -11,12 +11,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use vipwatch_api::{ClusterConnectionState, ClusterFindingItem, FindingScope, FindingState};
+use vipwatch_api::{
+    ClusterBasis, ClusterConnectionState, ClusterFindingItem, FindingScope, FindingState,
+};
 use vipwatch_cluster::document::finding_item;
 use vipwatch_cluster::key::FindingId;
 use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::session::{
-    ClusterEvent, ConfirmationId, ConfirmationRequest, DeliveredFinding,
+    ClusterEvent, ConfirmationId, ConfirmationRequest, DeliveredFinding, NameHolder,
 };
 use vipwatch_core::{Conclusion, InstanceId, NetnsName};
 use vipwatch_linux::clock;
@@ -56,18 +58,22 @@ impl Node {
     /// ORDER: before the follower reads. The namespaces of a confirmation are then read in the same turn.
     pub(super) fn take_cluster_events(&mut self) {
         let Some(cluster) = self.cluster.clone() else { return };
+        let mut is_health_changed = false;
         for event in cluster.inbox().take_all() {
             self.count_cluster_change(&event);
+            is_health_changed |= matches!(
+                event,
+                ClusterEvent::ConnectionChanged(_)
+                    | ClusterEvent::NameTaken
+                    | ClusterEvent::NameFree
+                    | ClusterEvent::RejectionChanged
+            );
             match event {
                 ClusterEvent::ConfirmationWanted(request) => self.begin_confirmation(&request),
-                ClusterEvent::ConnectionChanged(state) => self.connection_changed(&cluster, state),
-                ClusterEvent::NameTaken { epoch, version } => {
-                    self.name_taken(&cluster, &epoch, &version);
-                }
-                ClusterEvent::NameFree => {
-                    tracing::info!("this node publishes under its name again");
-                    self.store.set_health(HealthTopic::Cluster, None);
-                }
+                ClusterEvent::ConnectionChanged(state) => connection_changed(&cluster, state),
+                ClusterEvent::NameTaken
+                | ClusterEvent::NameFree
+                | ClusterEvent::RejectionChanged => {}
                 ClusterEvent::ReporterChanged { is_reporter } => {
                     cluster.reporter_changed(is_reporter);
                     self.reporter_changed(is_reporter);
@@ -82,6 +88,10 @@ impl Node {
                 ClusterEvent::ViewChanged => self.compare_cluster_findings(&cluster),
             }
         }
+        // The events of one turn have no order among themselves: the state decides.
+        if is_health_changed && let Some(basis) = cluster.basis() {
+            self.store.set_health(HealthTopic::Cluster, problem(&cluster, &basis));
+        }
     }
 
     /// Counts an event that changes a document about the cluster, for the clients that wait for it.
@@ -89,10 +99,11 @@ impl Node {
         match event {
             ClusterEvent::ViewChanged
             | ClusterEvent::ConnectionChanged(_)
+            | ClusterEvent::RejectionChanged
             | ClusterEvent::ReporterChanged { .. } => self.store.cluster_changes.add(),
             // The view has changed too, or no document has.
             ClusterEvent::ConfirmationWanted(_)
-            | ClusterEvent::NameTaken { .. }
+            | ClusterEvent::NameTaken
             | ClusterEvent::NameFree
             | ClusterEvent::FindingOpen(_)
             | ClusterEvent::FindingClosed(_) => {}
@@ -119,48 +130,6 @@ impl Node {
             cluster.confirm(pending.id);
         }
         self.confirmation = None;
-    }
-
-    fn connection_changed(&self, cluster: &ClusterService, state: ClusterConnectionState) {
-        let basis = cluster.basis();
-        let endpoint = basis.as_ref().and_then(|basis| basis.endpoint.as_deref());
-        let error = basis.as_ref().and_then(|basis| basis.error.as_deref());
-        match state {
-            ClusterConnectionState::Connected => {
-                tracing::info!(endpoint, "connected to etcd");
-                self.store.set_health(HealthTopic::Cluster, None);
-            }
-            ClusterConnectionState::Stale => {
-                tracing::warn!(error, "connection to etcd lost; the view of the cluster is old");
-                let cause = error.map_or_else(String::new, |error| format!(": {error}"));
-                let text = format!(
-                    "the view of the cluster is old, and other nodes do not see this one{cause}"
-                );
-                self.store.set_health(HealthTopic::Cluster, Some(text));
-            }
-            ClusterConnectionState::Connecting => {
-                tracing::warn!(error, "etcd does not answer");
-                let cause = error.map_or_else(String::new, |error| format!(": {error}"));
-                let text = format!("the node has not read etcd since it started{cause}");
-                self.store.set_health(HealthTopic::Cluster, Some(text));
-            }
-            ClusterConnectionState::Off => {}
-        }
-    }
-
-    fn name_taken(&self, cluster: &ClusterService, epoch: &str, version: &str) {
-        let node = cluster.node().as_str();
-        tracing::error!(
-            node,
-            epoch,
-            version,
-            "another process publishes under the name of this node"
-        );
-        let text = format!(
-            "another vipwatch node (epoch {epoch}, version {version}) publishes as {node}, so this node publishes \
-             nothing; give one of them another name with node.name"
-        );
-        self.store.set_health(HealthTopic::Cluster, Some(text));
     }
 
     fn reporter_changed(&mut self, is_reporter: bool) {
@@ -329,5 +298,48 @@ impl Node {
         let Ok(id) = queued.id.parse::<FindingId>() else { return };
         let target = report.target.clone();
         cluster.told(DeliveredFinding { id, target, is_closed: queued.is_closed });
+    }
+}
+
+fn connection_changed(cluster: &ClusterService, state: ClusterConnectionState) {
+    let basis = cluster.basis();
+    let endpoint = basis.as_ref().and_then(|basis| basis.endpoint.as_deref());
+    let error = basis.as_ref().and_then(|basis| basis.error.as_deref());
+    match state {
+        ClusterConnectionState::Connected => tracing::info!(endpoint, "connected to etcd"),
+        ClusterConnectionState::Stale => {
+            tracing::warn!(error, "connection to etcd lost; the view of the cluster is old");
+        }
+        ClusterConnectionState::Connecting => tracing::warn!(error, "etcd does not answer"),
+        ClusterConnectionState::Off => {}
+    }
+    // A reporter that is cut off from etcd may have a successor.
+    let is_connected = state == ClusterConnectionState::Connected;
+    cluster.reporter_changed(is_connected && cluster.is_reporter());
+}
+
+/// Why this node does not take part in the cluster as it should; `None` if it does.
+fn problem(cluster: &ClusterService, basis: &ClusterBasis) -> Option<String> {
+    let cause = basis.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    match basis.connection {
+        ClusterConnectionState::Stale => Some(format!(
+            "the view of the cluster is old, and other nodes do not see this one{cause}"
+        )),
+        ClusterConnectionState::Connecting => {
+            Some(format!("the node has not read etcd since it started{cause}"))
+        }
+        ClusterConnectionState::Connected => match cluster.name_holder() {
+            Some(NameHolder { epoch, version }) => Some(format!(
+                "another vipwatch node (epoch {epoch}, version {version}) publishes as {}, so this node publishes \
+                 nothing; give one of them another name with node.name",
+                cluster.node()
+            )),
+            None => basis.error.is_some().then(|| {
+                format!(
+                    "etcd rejects the records of this node, so other nodes do not have its current roles{cause}"
+                )
+            }),
+        },
+        ClusterConnectionState::Off => None,
     }
 }

@@ -94,6 +94,9 @@ fn with_limits(cluster: &ClusterService, mut basis: ClusterBasis) -> ClusterBasi
         ClusterConnectionState::Stale => {
             Some("the connection to etcd is lost: other nodes may have changed since".to_owned())
         }
+        ClusterConnectionState::Connected if !cluster.is_registered() => {
+            Some("etcd does not have this node: other nodes do not see its roles".to_owned())
+        }
         ClusterConnectionState::Off | ClusterConnectionState::Connected => None,
     });
     if basis.scope == ClusterScope::Own {

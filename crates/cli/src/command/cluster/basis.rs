@@ -20,24 +20,34 @@ pub(super) fn check_configured(basis: &ClusterBasis) -> Result<(), CommandError>
     }
 }
 
-/// An error if the view is old or was never read: a favourable result would not be certain.
+/// An error if the view is old or was never read, or if etcd rejects records: a favourable result would not be certain.
 pub(super) fn check_current(basis: &ClusterBasis) -> Result<(), CommandError> {
     let message = match basis.connection {
-        ClusterConnectionState::Connected => return Ok(()),
+        ClusterConnectionState::Connected if basis.error.is_none() => return Ok(()),
+        ClusterConnectionState::Connected => "etcd rejects the records of this node",
         ClusterConnectionState::Stale => "the view of the cluster is stale",
         ClusterConnectionState::Connecting | ClusterConnectionState::Off => {
             "the node has not read etcd yet"
         }
     };
     let cause = basis.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-    Err(CommandError::new(ExitStatus::NotKnown, format!("{message}{cause}"))
-        .hint("the node connects again by itself; with --etcd, the command reads etcd directly"))
+    let hint = match basis.connection {
+        ClusterConnectionState::Connected => {
+            "the node tries again by itself; `vipwatch doctor` shows since when"
+        }
+        _ => "the node connects again by itself; with --etcd, the command reads etcd directly",
+    };
+    Err(CommandError::new(ExitStatus::NotKnown, format!("{message}{cause}")).hint(hint))
 }
 
 /// Adds a warning to the beginning of a page, if the view is not current.
 pub(in crate::command) fn push_warning(page: &mut String, basis: &ClusterBasis, style: &Style) {
     let cause = basis.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     match basis.connection {
+        ClusterConnectionState::Connected if basis.error.is_some() => {
+            let text = "etcd rejects the records of this node, and roles of other nodes may be old";
+            push_line(page, &format!("{text}{cause}"));
+        }
         ClusterConnectionState::Connected | ClusterConnectionState::Off => {}
         ClusterConnectionState::Connecting => {
             push_line(page, &format!("connecting: the node has not read etcd yet{cause}"));

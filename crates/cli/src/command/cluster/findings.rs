@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipwatch cluster findings`: lists the open findings of the cluster.
 
-use vipwatch_api::{ClusterFindingItem, ClusterFindingList, FindingScope, FindingSeverity};
+use vipwatch_api::{
+    ClusterFindingItem, ClusterFindingList, ClusterStatus, FindingScope, FindingSeverity,
+};
 
 use super::super::doctor::meaning;
 use super::basis::{check_current, push_basis, push_warning};
@@ -21,7 +23,19 @@ pub(super) fn run(options: &ClusterFindingsArgs, etcd: &EtcdOptions) -> Result<(
     }
     output::show(&options.query.output, &list);
     check(&list, options.fail_on)?;
-    check_current(&list.basis)
+    check_current(&list.basis)?;
+    check_reporter(&reader.status()?)
+}
+
+/// An error if no node looks for findings: an empty list would be no good news.
+fn check_reporter(status: &ClusterStatus) -> Result<(), CommandError> {
+    if status.reporter.is_some() {
+        return Ok(());
+    }
+    let message = "no node reports findings of the cluster: the list may be old";
+    let hint =
+        "a running node becomes the reporter by itself; `vipwatch cluster nodes` shows the nodes";
+    Err(CommandError::new(ExitStatus::NotKnown, message).hint(hint))
 }
 
 /// An error if there are findings of the severity in `fail_on`, or more serious ones.

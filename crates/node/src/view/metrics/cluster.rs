@@ -25,11 +25,14 @@ impl ClusterNumbers {
     /// `None` if no cluster is configured.
     pub(super) fn read(context: &ApiContext) -> Option<Self> {
         let cluster = context.cluster.as_ref()?;
+        let status = crate::view::cluster_status(context);
+        let is_connected = status.basis.connection == ClusterConnectionState::Connected;
         Some(Self {
-            status: crate::view::cluster_status(context),
+            status,
             counters: cluster.counters().unwrap_or_default(),
             is_registered: cluster.is_registered(),
-            is_reporter: cluster.is_reporter(),
+            // A reporter that is cut off from etcd may have a successor.
+            is_reporter: is_connected && cluster.is_reporter(),
         })
     }
 

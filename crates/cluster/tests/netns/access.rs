@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TLS, logins, and the errors of an etcd that cannot be used.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use etcd_client::TxnOp;
@@ -228,7 +229,7 @@ fn wrong_settings_are_errors_with_a_hint() {
     let error = assert_kind(&absent, EtcdErrorKind::Settings);
     assert_eq!(error.to_string(), "cannot read /nonexistent");
     let text = lab.path().join("text");
-    std::fs::write(&text, "a text").unwrap();
+    std::fs::File::create(&text).unwrap().write_all(b"a text").unwrap();
     let other = EtcdSettings { ca: Some(text.clone()), ..secure.settings.clone() };
     let error = assert_kind(&other, EtcdErrorKind::Settings);
     let expected = format!("no certificate in the format PEM is in {}", text.display());

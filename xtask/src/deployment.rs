@@ -31,6 +31,25 @@ if lines[-1] != 'USER neutron':
     sys.exit('the block ends another line than its own:\\n' + text)
 ";
 
+/// Fails if the startup probe of the rendered chart ends the node earlier than systemd would. The arguments are the rendered
+/// chart and the time in seconds.
+const CHECK_STARTUP: &str = "
+import sys, yaml
+chart, wanted = sys.argv[1], int(sys.argv[2])
+sets = [item for item in yaml.safe_load_all(open(chart)) if item and item['kind'] == 'DaemonSet']
+if len(sets) != 1:
+    sys.exit('the chart has %d DaemonSets instead of one' % len(sets))
+for container in sets[0]['spec']['template']['spec']['containers']:
+    probe = container.get('startupProbe')
+    if probe is None:
+        sys.exit('the container %s has no startupProbe' % container['name'])
+    seconds = probe['periodSeconds'] * probe['failureThreshold']
+    if seconds < wanted:
+        sys.exit('the startupProbe ends the node after %d s, systemd after %d s' % (seconds, wanted))
+    if probe['exec'] != container['livenessProbe']['exec']:
+        sys.exit('the startupProbe and the livenessProbe run different commands')
+";
+
 /// Fails with the output of the linter that has found something.
 pub fn check() -> TaskResult {
     let examples = build::root().join("examples");
@@ -68,7 +87,8 @@ fn ansible(examples: &Path) -> TaskResult {
 /// Lints and renders the chart, and compares the result with the schemas of Kubernetes.
 fn helm(chart: &Path) -> TaskResult {
     let program = provision::helm()?;
-    let validate = provision::kubernetes_validate()?.join("bin/kubernetes-validate");
+    let environment = provision::kubernetes_validate()?.join("bin");
+    let start_limit = start_limit_seconds()?.to_string();
     let rendered = build::target_directory().join("peers/vipwatch-chart.yaml");
     for values in CHART_VALUES {
         succeed(
@@ -86,9 +106,15 @@ fn helm(chart: &Path) -> TaskResult {
             }
             build::write(&rendered, &output.stdout)?;
             succeed(
-                Command::new(&validate)
+                Command::new(environment.join("kubernetes-validate"))
                     .args(["--strict", "--kubernetes-version", version])
                     .arg(&rendered),
+            )?;
+            succeed(
+                Command::new(environment.join("python"))
+                    .args(["-c", CHECK_STARTUP])
+                    .arg(&rendered)
+                    .arg(&start_limit),
             )?;
         }
     }
@@ -103,6 +129,17 @@ fn helm(chart: &Path) -> TaskResult {
         ));
     }
     Ok(())
+}
+
+/// The time after which systemd ends a node that is not ready, in seconds: `TimeoutStartSec=` of the unit, in minutes there.
+fn start_limit_seconds() -> Result<u64, TaskError> {
+    let unit = build::root().join("packaging/systemd/vipwatch-node.service");
+    let text = std::fs::read_to_string(&unit)?;
+    let value = text.lines().find_map(|line| line.strip_prefix("TimeoutStartSec="));
+    let minutes = value.and_then(|value| value.strip_suffix("min")?.parse::<u64>().ok());
+    minutes.map(|minutes| minutes * 60).ok_or_else(|| {
+        TaskError(format!("{} has no TimeoutStartSec= in minutes", unit.display()))
+    })
 }
 
 /// Helm in a network namespace of its own, without the environment of the caller: it needs neither a network nor secrets.

@@ -137,9 +137,9 @@ fn start_limit_seconds() -> Result<u64, TaskError> {
     let text = std::fs::read_to_string(&unit)?;
     let value = text.lines().find_map(|line| line.strip_prefix("TimeoutStartSec="));
     let minutes = value.and_then(|value| value.strip_suffix("min")?.parse::<u64>().ok());
-    minutes.map(|minutes| minutes * 60).ok_or_else(|| {
-        TaskError(format!("{} has no TimeoutStartSec= in minutes", unit.display()))
-    })
+    minutes
+        .map(|minutes| minutes * 60)
+        .ok_or_else(|| TaskError(format!("{} has no TimeoutStartSec= in minutes", unit.display())))
 }
 
 /// Helm in a network namespace of its own, without the environment of the caller: it needs neither a network nor secrets.

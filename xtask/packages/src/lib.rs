@@ -13,6 +13,7 @@
 mod cgroup;
 mod load;
 mod machine;
+pub mod neutron;
 mod outcome;
 mod process;
 mod root;

@@ -3,10 +3,9 @@
 //! wrong in between.
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::Command;
 
-use vipwatch_packages::{CommandOutcome, Root, directory, suite};
+use vipwatch_packages::{CommandOutcome, Root, directory, neutron, suite};
 
 /// The name that the agent executes.
 const PROGRAM: &str = "/usr/bin/neutron-keepalived-state-change";
@@ -40,30 +39,7 @@ impl NeutronRoot {
     /// Installs a package like Neutron's, with the real script of release 29 and this version.
     fn install_neutron(&self, version: &str) {
         let script = directory("VIPWATCH_NEUTRON_29").join("bin/neutron-keepalived-state-change");
-        self.install_neutron_with("neutron-common", version, &script);
-    }
-
-    fn install_neutron_with(&self, name: &str, version: &str, program: &Path) {
-        let tree = self.root.path().join("neutron");
-        let line = "rm -rf \"$1\" && mkdir -p \"$1/DEBIAN\" \"$1/etc/neutron/rootwrap.d\" \
-                    \"$1/usr/lib/python3/dist-packages/neutron\" && \
-                    install -D -m 0755 \"$2\" \"$1/usr/bin/neutron-keepalived-state-change\" && \
-                    echo \"# $3\" >> \"$1/usr/bin/neutron-keepalived-state-change\" && \
-                    echo \"# $3\" > \"$1/usr/lib/python3/dist-packages/neutron/__init__.py\" && \
-                    echo 'exec_dirs=/sbin,/usr/bin,/etc/neutron/kill_scripts' > \"$1/etc/neutron/rootwrap.conf\" && \
-                    (cd \"$1\" && find usr -type f -exec md5sum {} + > DEBIAN/md5sums) && \
-                    printf 'Package: %s\\nVersion: %s\\nArchitecture: all\\nMaintainer: A <a@a.invalid>\\n\
-                    Description: stand-in\\n' \"$4\" \"$3\" > \"$1/DEBIAN/control\"";
-        let made = Command::new("sh")
-            .args(["-ec", line, "sh"])
-            .arg(&tree)
-            .arg(program)
-            .args([version, name])
-            .status();
-        assert!(made.unwrap().success());
-        self.succeed(
-            "dpkg-deb --root-owner-group -b /neutron /neutron.deb && dpkg -i /neutron.deb 2>&1",
-        );
+        neutron::install(&self.root, "neutron-common", version, &script);
     }
 
     fn install(&self) -> CommandOutcome {
@@ -283,7 +259,7 @@ fn a_removal_without_neutrons_file_names_the_package_to_reinstall() {
 fn an_unknown_release_is_named_and_the_program_works() {
     let root = NeutronRoot::new();
     let script = directory("VIPWATCH_NEUTRON_29").join("bin/neutron-keepalived-state-change");
-    root.install_neutron_with("private-cloud", "1", &script);
+    neutron::install(&root.root, "private-cloud", "1", &script);
     let outcome = root.install();
     assert!(
         outcome.is_ok() && outcome.text().contains("release of Neutron is not known"),
@@ -303,7 +279,7 @@ fn a_running_script_continues_through_installation_and_removal() {
     vipwatch_testkit::run(
         Command::new("sh").args(["-c", "printf %s \"$1\" > \"$2\"", "sh", text]).arg(&program),
     );
-    root.install_neutron_with("neutron-common", "2:29.0.0-1", &program);
+    neutron::install(&root.root, "neutron-common", "2:29.0.0-1", &program);
     let mut script = Command::new("chroot").arg(root.root.path()).arg(PROGRAM).spawn().unwrap();
     vipwatch_testkit::wait_for("the script", || {
         std::fs::read_to_string(root.root.path().join("log")).ok().filter(|log| !log.is_empty())
@@ -459,54 +435,13 @@ fn a_read_only_or_full_disk_is_named_and_nothing_is_lost() {
     root.expect_back();
 }
 
-/// A stand-in for Neutron's script that needs no other program: it writes pid and state, then waits.
-const WAITING_MONITOR: &str = r#"#!/bin/sh
-while [ $# -gt 0 ]; do
-    case $1 in
-        --pid_file) pid_file=$2; shift ;;
-        --conf_dir) conf_dir=$2; shift ;;
-    esac
-    shift
-done
-printf primary > "$conf_dir/state"
-printf %s $$ > "$pid_file"
-while :; do sleep 1000; done
-"#;
-
-/// One HA router. A service starts its monitor, as the agent does.
-const ROUTER: &str = r"
-id=5c7d3a1e-0b1f-4c55-8f0e-000000000001
-base=/var/lib/neutron
-mkdir -p $base/ha_confs/$id $base/external/pids
-ip netns add qrouter-$id
-ip -n qrouter-$id link add ha-5c7d3a1e-0b type veth peer name peer
-ip -n qrouter-$id link set ha-5c7d3a1e-0b up
-ip -n qrouter-$id address add 169.254.0.1/24 dev ha-5c7d3a1e-0b
-systemd-run --quiet --unit simulated-agent vipwatch simulate-agent threaded --state-path $base
-cat > /agent <<END
-#!/bin/sh
-/usr/bin/neutron-keepalived-state-change --router_id $id --namespace qrouter-$id --conf_dir $base/ha_confs/$id \
-    --log-file $base/ha_confs/$id/neutron-keepalived-state-change.log --monitor_interface ha-5c7d3a1e-0b \
-    --monitor_cidr 169.254.0.1/24 --pid_file $base/external/pids/$id.monitor.pid --state_path $base --user 0 --group 0 &
-exec sleep infinity
-END
-chmod 755 /agent
-systemd-run --quiet --unit neutron-l3-agent --property KillMode=process /agent
-";
-
 #[test]
 fn a_monitor_lives_through_installation_and_removal_and_is_replaced_in_the_cgroup_of_its_service() {
     let root = NeutronRoot::new();
-    let program = root.root.path().join("monitor");
-    vipwatch_testkit::run(
-        Command::new("sh")
-            .args(["-c", "printf %s \"$1\" > \"$2\"", "sh", WAITING_MONITOR])
-            .arg(&program),
-    );
-    root.install_neutron_with("neutron-common", "2:29.0.0-1", &program);
+    neutron::install_waiting_monitor(&root.root, "2:29.0.0-1");
     let machine = root.root.boot();
     machine.install(&["vipwatch"]);
-    machine.succeed(ROUTER);
+    machine.succeed(neutron::ROUTER);
     let pid =
         || machine.wait_until("a monitor", "cat /var/lib/neutron/external/pids/*.monitor.pid");
     machine.wait_until("the agent", "test -S /var/lib/neutron/keepalived-state-change");

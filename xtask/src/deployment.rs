@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask test deployment`: checks the examples for deployment tools, each with the linter of its tool.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::{TaskError, TaskResult, build, provision};
@@ -16,19 +16,106 @@ const CHART_VALUES: &[&str] = &["ci/lint-values.yaml", "ci/all-values.yaml"];
 /// for `AppArmor`.
 const KUBERNETES: &[&str] = &["1.29", "1.37"];
 
-/// Renders the override of Kolla's image on a template with the same block, and fails if the drop-in is not installed.
+/// Files of the role and the files below `packaging` of which they are copies, so that the role can be copied alone.
+const COPIES: &[(&str, &str)] = &[
+    ("vipwatch.filters", "rootwrap/vipwatch.filters"),
+    (KILL_SCRIPT, "kill-scripts/neutron-keepalived-state-change-monitor-kill"),
+];
+
+const KILL_SCRIPT: &str = "neutron-keepalived-state-change-monitor-kill";
+
+/// The drop-in as the agents of Neutron 16 and 17 see it, for each example: the file with the filter, below `examples`, and the
+/// path of the program.
+const KILLED: &[(&str, &str)] = &[
+    (
+        "ansible/roles/vipwatch/files/vipwatch.filters",
+        "/usr/lib/vipwatch/neutron-keepalived-state-change",
+    ),
+    (
+        "ansible/roles/vipwatch/files/vipwatch.filters",
+        "/var/lib/kolla/venv/bin/neutron-keepalived-state-change",
+    ),
+    ("helm/openstack-helm-neutron-16-17.yaml", "/usr/sbin/neutron-keepalived-state-change"),
+];
+
+/// Starts a program under the path of the drop-in, and fails if rootwrap does not let the agent end it, or lets it end a
+/// program with another name. The arguments are a filter or a file with values for OpenStack-Helm, the path, and an empty
+/// directory, which becomes the root directory for the check. It needs a mount namespace of its own.
+const CHECK_KILL: &str = "
+import os, shutil, subprocess, sys, yaml
+from oslo_rootwrap import wrapper
+source, program, root = sys.argv[1:]
+text = open(source).read()
+if source.endswith('.yaml'):
+    text = yaml.safe_load(text)['conf']['rootwrap_filters']['vipwatch']['content']
+os.mkdir(root + '/filters')
+with open(root + '/filters/vipwatch.filters', 'w') as file:
+    file.write(text)
+filters = wrapper.load_filters([root + '/filters'])
+def start(path):
+    os.makedirs(root + os.path.dirname(path), exist_ok=True)
+    shutil.copy('/bin/sleep', root + path)
+    return subprocess.Popen([root + path, 'infinity'])
+processes = [start(program), start(program + '-other')]
+try:
+    os.mkdir(root + '/proc')
+    subprocess.run(['mount', '--rbind', '/proc', root + '/proc'], check=True)
+    # From now on, the links in /proc have the paths that the agent sees.
+    os.chroot(root)
+    def is_allowed(process, signal):
+        return any(item.match(['kill', signal, str(process.pid)]) for item in filters)
+    for signal in ['-15', '-9']:
+        if not is_allowed(processes[0], signal):
+            sys.exit('%s does not let the agent send %s to %s' % (source, signal, program))
+    if is_allowed(processes[0], '-1') or is_allowed(processes[1], '-15'):
+        sys.exit(source + ' lets the agent end other programs, or send other signals')
+finally:
+    for process in processes:
+        process.kill()
+        process.wait()
+";
+
+/// Renders the override of Kolla's image on a template with the same block, runs its command below an empty directory, with
+/// and without the files for Neutron 16 and 17, and fails if it does not install them. The arguments are the override and the
+/// directory. It needs root, for the owners of the files.
 const RENDER_OVERRIDE: &str = "
-import jinja2, sys
+import jinja2, os, subprocess, sys
 parent = 'FROM base\\n{% block neutron_l3_agent_footer %}{% endblock %}\\nUSER neutron\\n'
 templates = jinja2.DictLoader({'parent': parent, 'override': open(sys.argv[1]).read()})
 environment = jinja2.Environment(loader=templates, undefined=jinja2.StrictUndefined)
 text = environment.get_template('override').render(parent_template='parent')
 lines = text.replace('\\\\\\n', ' ').splitlines()
-target = '/var/lib/kolla/venv/bin/neutron-keepalived-state-change'
-if not any(line.startswith('RUN install ') and target in line for line in lines):
-    sys.exit('the rendered Dockerfile does not install the drop-in:\\n' + text)
 if lines[-1] != 'USER neutron':
     sys.exit('the block ends another line than its own:\\n' + text)
+commands = [line.removeprefix('RUN ') for line in lines if line.startswith('RUN ')]
+name, kill = 'neutron-keepalived-state-change', 'neutron-keepalived-state-change-monitor-kill'
+program = {'var/lib/kolla/venv/bin/' + name: 0o755}
+legacy = {
+    'etc/neutron/rootwrap.d/vipwatch.filters': 0o644,
+    'etc/neutron/' + name + '.conf': 0o644,
+    'etc/neutron/kill_scripts/' + kill: 0o755,
+}
+for additions, wanted in [
+    ([name], program),
+    ([name, name + '.conf', kill, 'vipwatch.filters'], program | legacy),
+]:
+    root = os.path.join(sys.argv[2], str(len(additions)))
+    for directory in ['additions', 'etc/neutron', 'var/lib/kolla/venv/bin']:
+        os.makedirs(os.path.join(root, directory))
+    for addition in additions:
+        open(os.path.join(root, 'additions', addition), 'w').close()
+    for command in commands:
+        subprocess.run(['sh', '-ec', command.replace(' /', ' ' + root + '/')], check=True)
+    found = {}
+    for directory, _, files in os.walk(root):
+        for path in [os.path.join(directory, file) for file in files]:
+            if not os.path.islink(path):
+                found[os.path.relpath(path, root)] = os.stat(path).st_mode & 0o777
+    if found != wanted:
+        sys.exit('the image has %s instead of %s' % (found, wanted))
+    link = os.path.join(root, 'var/lib/kolla/venv/bin', kill)
+    if os.path.isfile(link) != (kill in additions):
+        sys.exit('the directory in exec_dirs has a wrong kill script: ' + link)
 ";
 
 /// Fails if the startup probe of the rendered chart ends the node earlier than systemd would. The arguments are the rendered
@@ -78,10 +165,53 @@ fn ansible(examples: &Path) -> TaskResult {
             .current_dir(examples),
     )?;
     succeed(
-        Command::new(environment.join("python"))
+        Command::new("unshare")
+            .arg("--map-root-user")
+            .arg(environment.join("python"))
             .args(["-c", RENDER_OVERRIDE])
-            .arg(examples.join("kolla-ansible/template-overrides.j2")),
-    )
+            .arg(examples.join("kolla-ansible/template-overrides.j2"))
+            .arg(empty_directory("kolla-image")?),
+    )?;
+    rootwrap(examples)
+}
+
+/// Checks the files for Neutron 16 and 17: the role has copies of those in `packaging`, and the filters fit the paths of the
+/// drop-in.
+fn rootwrap(examples: &Path) -> TaskResult {
+    for (copy, original) in COPIES {
+        let copy = examples.join("ansible/roles/vipwatch/files").join(copy);
+        let original = build::root().join("packaging").join(original);
+        if std::fs::read(&copy)? != std::fs::read(&original)? {
+            return Err(TaskError(format!(
+                "{} differs from {}\n  hint: copy the second file over the first one",
+                copy.display(),
+                original.display()
+            )));
+        }
+    }
+    let python = provision::neutron("29.0.0")?.join("bin/python");
+    for (filter, program) in KILLED {
+        succeed(
+            Command::new("unshare")
+                .args(["--map-root-user", "--mount"])
+                .arg(&python)
+                .args(["-c", CHECK_KILL])
+                .arg(examples.join(filter))
+                .arg(program)
+                .arg(empty_directory("rootwrap-check")?),
+        )?;
+    }
+    Ok(())
+}
+
+/// An empty directory for one check.
+fn empty_directory(name: &str) -> Result<PathBuf, TaskError> {
+    let path = std::path::absolute(build::target_directory())?.join("peers").join(name);
+    if path.exists() {
+        std::fs::remove_dir_all(&path)?;
+    }
+    std::fs::create_dir_all(&path)?;
+    Ok(path)
 }
 
 /// Lints and renders the chart, and compares the result with the schemas of Kubernetes.

@@ -17,6 +17,13 @@ network_nodes:
       [[notify]]
       instances = "*"
       state_file = "/run/vipwatch/state/{id}"
+# The groups of OpenStack-Ansible and Kolla-Ansible.
+neutron_l3_agent:
+  hosts:
+    localhost:
+neutron-l3-agent:
+  hosts:
+    localhost:
 "#;
 
 /// One instance of keepalived on a link that does not exist.
@@ -174,4 +181,123 @@ fn the_role_installs_the_drop_in_for_neutron_and_replaces_the_running_monitors()
     assert_eq!(machine.succeed(&format!("readlink /proc/{}/exe", pid())), ours);
     let output = neutron(true);
     assert!(output.contains("changed=0"), "a second run must change nothing: {output}");
+}
+
+/// The L3 agent of OpenStack-Ansible: its unit, its settings of rootwrap, and a stand-in that prints the version in a file.
+const AGENT_IN_VENV: &str = r#"
+venv=/openstack/venvs/neutron-21.0.0/bin
+mkdir -p $venv /etc/neutron/rootwrap.d
+echo 'exec_dirs = /usr/lib/vipwatch,/sbin,/usr/sbin,/etc/neutron/kill_scripts' > /etc/neutron/rootwrap.conf
+cat > $venv/neutron-l3-agent <<'END'
+#!/bin/sh
+if [ "$1" = --version ]; then
+    echo "neutron-l3-agent $(cat /neutron-version)"
+else
+    exec sleep infinity
+fi
+END
+chmod 755 $venv/neutron-l3-agent
+cat > /etc/systemd/system/neutron-l3-agent.service <<END
+[Service]
+KillMode=process
+ExecStart=$venv/neutron-l3-agent --config-file /etc/neutron/neutron.conf
+END
+systemctl daemon-reload
+systemctl start neutron-l3-agent
+"#;
+
+/// Checks the files of one release of Neutron below the directory that its agent sees as /etc/neutron.
+#[track_caller]
+fn expect_files(machine: &Machine, etc: &str, word: Option<&str>) {
+    let conf = machine.run(&format!("cat {etc}/neutron-keepalived-state-change.conf")).stdout;
+    let found = conf.lines().find_map(|line| line.strip_prefix("primary_word = "));
+    assert_eq!(found, word, "{conf}");
+    let filter = format!("{etc}/rootwrap.d/vipwatch.filters");
+    let script = format!("{etc}/kill_scripts/neutron-keepalived-state-change-monitor-kill");
+    machine.succeed(&if word.is_some() {
+        format!("test -s {filter} && test -x {script}")
+    } else {
+        format!("test ! -e {filter} && test ! -e {script}")
+    });
+}
+
+#[test]
+fn the_playbook_for_openstack_ansible_installs_what_neutron_16_and_17_need() {
+    let machine = boot(root_with_ansible());
+    machine.succeed(AGENT_IN_VENV);
+    let file = |name: &str| machine.succeed(&format!("ls /packages/{name}_*.deb"));
+    let variables = format!(
+        r#"{{"vipwatch_package_file": "{}", "vipwatch_neutron_package_file": "{}"}}"#,
+        file("vipwatch"),
+        file("vipwatch-neutron")
+    );
+    let play = |version: &str| {
+        machine.write("/neutron-version", version);
+        play_book(&machine, "openstack-ansible/vipwatch-install.yml", &variables)
+    };
+    let agent = || machine.succeed("systemctl show --property MainPID --value neutron-l3-agent");
+    let first = agent();
+    play("16.4.2").expect();
+    expect_files(&machine, "/etc/neutron", Some("master"));
+    assert_ne!(agent(), first, "a running daemon of rootwrap does not know the filter");
+    // The drop-in reads the word.
+    let check = machine.run(
+        "ip netns add r
+         /usr/lib/vipwatch/neutron-keepalived-state-change --check --router_id r --namespace r --conf_dir /tmp \
+             --monitor_interface ha-1 --monitor_cidr 169.254.0.1/24 --pid_file /tmp/pid --state_path /tmp \
+             --user 0 --group 0",
+    );
+    let word = check.stdout.lines().find(|line| line.trim_start().starts_with("word"));
+    assert!(word.is_some_and(|line| line.contains("master")), "{}", check.text());
+
+    let second = agent();
+    let output = play("16.4.2").expect();
+    assert!(output.contains("changed=0"), "a second run must change nothing: {output}");
+    play("17.4.1").expect();
+    expect_files(&machine, "/etc/neutron", Some("primary"));
+    play("18.6.0").expect();
+    expect_files(&machine, "/etc/neutron", None);
+    assert_eq!(agent(), second, "no new filter, no restart");
+
+    let outcome = play("15.3.4");
+    assert!(!outcome.is_ok(), "{}", outcome.text());
+    assert!(outcome.text().contains("The release of Neutron is '15.3.4'"), "{}", outcome.text());
+}
+
+#[test]
+fn the_playbook_for_kolla_ansible_installs_what_neutron_16_and_17_need() {
+    let machine = boot(root_with_ansible());
+    // The agent is not in a container here: the stand-in for Docker runs the command itself.
+    machine.succeed(
+        r#"mkdir -p /var/lib/docker/volumes/neutron_metadata_socket/_data
+           dpkg-deb --extract /packages/vipwatch-neutron_*.deb /extracted
+           printf '#!/bin/sh\nshift 2\nexec "$@"\n' > /usr/bin/docker
+           printf '#!/bin/sh\necho "$(basename $0) 16.4.2"\n' > /usr/bin/neutron-l3-agent
+           chmod 755 /usr/bin/docker /usr/bin/neutron-l3-agent"#,
+    );
+    let package = machine.succeed("ls /packages/vipwatch_*.deb");
+    let play = |version: &str| {
+        let dropin = "/extracted/usr/lib/vipwatch/neutron-keepalived-state-change";
+        let variables = format!(
+            r#"{{"vipwatch_package_file": "{package}", "kolla_vipwatch_dropin_file": "{dropin}",
+                "kolla_vipwatch_neutron_version": "{version}"}}"#
+        );
+        play_book(&machine, "kolla-ansible/vipwatch.yml", &variables).expect()
+    };
+    let etc = "/opt/vipwatch/neutron";
+    play("");
+    expect_files(&machine, etc, Some("master"));
+    // Every file that the volumes mount exists; otherwise Docker would make directories of them.
+    machine.succeed(
+        r#"sed -n 's|^  - "\(/[^:]*\):.*|\1|p' /examples/kolla-ansible/globals-neutron-16-17.yml > /mounted
+           test "$(wc -l < /mounted)" = 5
+           while read -r file; do test -f "$file"; done < /mounted"#,
+    );
+    let output = play("");
+    assert!(output.contains("changed=0"), "a second run must change nothing: {output}");
+    // Before an upgrade of Neutron, the operator names the new version.
+    play("17.4.1");
+    expect_files(&machine, etc, Some("primary"));
+    play("18.6.0");
+    expect_files(&machine, etc, None);
 }

@@ -2,9 +2,10 @@
 //! Groups: the instances on several nodes that share virtual addresses.
 //!
 //! A bucket of a Neutron router or of a configured group is one group. In a bucket of a VRID, instances with a common
-//! virtual address are one group, and so are instances that are connected through a third one. An instance that is alone
-//! is a group by itself.
+//! virtual address are one group, and so are instances that are connected through a third one. A link-local address
+//! connects only instances that have no other address. An instance that is alone is a group by itself.
 
+mod addresses;
 mod components;
 mod shared;
 
@@ -13,6 +14,7 @@ use std::net::IpAddr;
 
 use vipwatch_api::{ClusterNodeState, GroupState, InstanceRole};
 
+pub(crate) use self::addresses::compared as compared_addresses;
 pub(crate) use self::shared::SharedAddresses;
 use crate::key::{Bucket, ClusterName};
 use crate::record::RoleRecord;

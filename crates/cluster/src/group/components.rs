@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Divides the instances of a VRID into groups: instances with a common address belong together.
+//! Divides the instances of a VRID into groups: instances with a common address belong together. Link-local addresses are
+//! left out, see [`addresses`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::GroupMember;
+use super::{GroupMember, addresses};
 
 /// Instances that are connected by common addresses.
 pub(super) struct Component {
-    /// The smallest address of the members; `None` if no member has an address.
+    /// The smallest address by which the members are compared; `None` if no member has an address.
     pub(super) smallest_address: Option<IpAddr>,
     /// In the order that they were given in.
     pub(super) members: Vec<GroupMember>,
@@ -19,8 +20,8 @@ pub(super) fn connected(members: Vec<GroupMember>) -> Vec<Component> {
     let mut sets = DisjointSets::new(members.len());
     let mut first_with: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for (index, member) in members.iter().enumerate() {
-        for address in &member.record.addresses {
-            let first = *first_with.entry(address.addr()).or_insert(index);
+        for address in addresses::compared(&member.record) {
+            let first = *first_with.entry(address).or_insert(index);
             sets.join(first, index);
         }
     }

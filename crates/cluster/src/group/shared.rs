@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Ambiguity, Group};
+use super::{Ambiguity, Group, addresses};
 use crate::key::{Bucket, ClusterName};
 use crate::view::ClusterView;
 
@@ -97,8 +97,7 @@ struct ComparedGroup {
 impl ComparedGroup {
     fn new(group: &Group) -> Self {
         let nodes = group.members.iter().map(|member| member.node.clone()).collect();
-        let mut addresses = group.addresses();
-        addresses.retain(|address| !is_link_local(*address));
+        let addresses = addresses::beyond_link(group);
         Self { id: group.id.clone(), bucket: group.bucket.clone(), nodes, addresses }
     }
 }
@@ -115,11 +114,4 @@ fn vrid_buckets(group: &Group) -> BTreeSet<Bucket> {
         addresses.map(move |net| Bucket::Vrrp { is_ipv6: net.addr().is_ipv6(), vrid })
     });
     buckets.collect()
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
 }

@@ -103,6 +103,55 @@ fn addresses_of_one_link_do_not_connect_a_router_with_an_instance() {
     assert!(cluster.view.groups().all(|group| group.ambiguities.is_empty()));
 }
 
+fn vrid_61_of_ipv6() -> Bucket {
+    Bucket::Vrrp { is_ipv6: true, vrid: 61 }
+}
+
+#[test]
+fn a_common_link_local_address_does_not_join_instances_of_different_links() {
+    let mut cluster = TestCluster::new();
+    for node in ["a", "b", "c"] {
+        cluster.start(node);
+    }
+    let bucket = vrid_61_of_ipv6();
+    let claim = |node, instance, addresses: &[&str]| {
+        let record = with_addresses(node, instance, addresses);
+        RoleRecord { role: Primary, vrid: Some(61), ..record }
+    };
+    cluster.publish(&bucket, &claim("a", "x", &["fe80::1/64", "2001:db8:1::1/64"]));
+    cluster.publish(&bucket, &with_addresses("b", "x", &["fe80::1/64", "2001:db8:1::1/64"]));
+    cluster.publish(&bucket, &claim("c", "x", &["fe80::1/64", "2001:db8:2::1/64"]));
+    // A second VLAN of the same pair of nodes.
+    cluster.publish(&bucket, &claim("a", "y", &["fe80::1/64", "2001:db8:3::1/64"]));
+    cluster.publish(&bucket, &with_addresses("b", "y", &["fe80::1/64", "2001:db8:3::1/64"]));
+    cluster.confirm(&["a", "b", "c"]);
+    let expected =
+        ["vrrp:ipv6:61:2001:db8:1::1", "vrrp:ipv6:61:2001:db8:2::1", "vrrp:ipv6:61:2001:db8:3::1"];
+    assert_eq!(ids(&cluster), expected);
+    for group in cluster.view.groups() {
+        assert_eq!(group.state(), GroupState::OnePrimary, "{}", group.id);
+    }
+}
+
+#[test]
+fn a_link_local_address_of_ipv4_does_not_join_instances_of_different_links() {
+    let mut cluster = TestCluster::new();
+    let addresses = |own: &'static str| ["169.254.7.1/24", own];
+    cluster.publish(&vrid_51(), &with_addresses("a", "x", &addresses("192.0.2.1/24")));
+    cluster.publish(&vrid_51(), &with_addresses("b", "x", &addresses("198.51.100.1/24")));
+    assert_eq!(ids(&cluster), ["vrrp:ipv4:51:192.0.2.1", "vrrp:ipv4:51:198.51.100.1"]);
+}
+
+#[test]
+fn instances_that_have_only_link_local_addresses_are_compared_by_them() {
+    let mut cluster = TestCluster::new();
+    let bucket = vrid_61_of_ipv6();
+    cluster.publish(&bucket, &with_addresses("a", "x", &["fe80::1/64"]));
+    cluster.publish(&bucket, &with_addresses("b", "x", &["fe80::1/64"]));
+    cluster.publish(&bucket, &with_addresses("c", "x", &["fe80::1/64", "2001:db8:1::1/64"]));
+    assert_eq!(ids(&cluster), ["vrrp:ipv6:61:2001:db8:1::1", "vrrp:ipv6:61:fe80::1"]);
+}
+
 #[test]
 fn two_claims_are_two_primaries_only_when_both_nodes_have_confirmed_them() {
     let mut cluster = TestCluster::new();

@@ -3,11 +3,11 @@
 //! that two primaries are confirmed within milliseconds, and a failover that is in progress is not taken for them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use vipwatch_api::{ClusterNodeState, InstanceRole};
 use vipwatch_core::InstanceId;
 
+use crate::group::compared_addresses;
 use crate::key::{Bucket, ClusterName};
 use crate::view::{ClusterView, RoleView};
 
@@ -85,8 +85,8 @@ fn is_same_group(bucket: &Bucket, one: &RoleView, other: &RoleView) -> bool {
     if !matches!(bucket, Bucket::Vrrp { .. }) {
         return true;
     }
-    let addresses = |role: &RoleView| -> BTreeSet<IpAddr> {
-        role.record.addresses.iter().map(ipnet::IpNet::addr).collect()
-    };
-    !addresses(one).is_disjoint(&addresses(other))
+    !compared_addresses(&one.record).is_disjoint(&compared_addresses(&other.record))
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,14 @@ fn value(key: usize, seq: i64) -> Vec<u8> {
     let record = |node, instance| {
         let mut record = role_record(node, instance, Primary);
         record.seq = seq;
+        // Instances that belong together or not, by addresses of which some are valid on their link only.
+        let addresses: &[&str] = match seq % 4 {
+            0 => &["192.0.2.80/24"],
+            1 => &["169.254.0.1/24", "192.0.2.80/24"],
+            2 => &["169.254.0.1/24", "192.0.2.81/24"],
+            _ => &["169.254.0.1/24"],
+        };
+        record.addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         encode(&record)
     };
     match key {

@@ -256,6 +256,7 @@ impl Evaluator {
         let mut before = self.buckets.remove(bucket).unwrap_or_default();
         let mut track = BucketTrack::new(track::settings_of(&groups), groups.len());
         self.unconfirmed.replace(bucket, &groups);
+        self.schedule.remove(bucket);
         for group in &mut groups {
             self.shared.mark(group);
             let mut state = before.take(&group.id);

@@ -2,6 +2,7 @@
 //! Groups with a primary that changes again and again.
 
 use super::*;
+use crate::sample::role_key;
 
 #[test]
 fn six_changes_of_the_claimants_within_ten_minutes_are_flapping_until_the_time_is_over() {
@@ -54,4 +55,31 @@ fn slow_changes_are_not_flapping() {
         lab.role("b", Backup);
         assert_eq!(lab.pass(150.0), [""; 0]);
     }
+}
+
+#[test]
+fn a_group_that_flaps_has_one_scheduled_evaluation() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    for _ in 0..200 {
+        for role in [Backup, Primary] {
+            lab.role("a", role);
+            lab.pass(1.0);
+            assert!(lab.evaluator.schedule.len() <= 1, "{:?}", lab.evaluator.schedule);
+        }
+    }
+    assert_eq!(lab.pass(600.0), ["-flapping"]);
+    assert_eq!(lab.evaluator.schedule.len(), 0);
+}
+
+#[test]
+fn a_bucket_that_is_removed_has_no_scheduled_evaluation() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Primary);
+    assert_eq!(lab.evaluate(), [""; 0]);
+    assert_eq!(lab.evaluator.schedule.len(), 1);
+    for node in ["a", "b"] {
+        lab.cluster.delete(&role_key(&vrid_51(), node, "VI_1"));
+    }
+    assert_eq!(lab.evaluate(), [""; 0]);
+    assert_eq!(lab.evaluator.schedule.len(), 0);
 }

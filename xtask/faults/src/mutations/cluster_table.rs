@@ -171,8 +171,8 @@ pub const CLUSTER_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "cluster-silence-not-believed",
         file: "crates/cluster/src/findings/condition/claims.rs",
-        old: "if silent.is_empty() || !has_no_claim {",
-        new: "if !silent.is_empty() || !has_no_claim {",
+        old: "if silent.is_empty() || has_witness || !has_no_claim {",
+        new: "if !silent.is_empty() || has_witness || !has_no_claim {",
         seed: 1,
         faults: "no-primary-with-lost-node",
         kinds: MISSING,
@@ -181,8 +181,8 @@ pub const CLUSTER_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "cluster-adverts-ignored",
         file: "crates/cluster/src/findings/condition/claims.rs",
-        old: "is_live_backup(member) && member.record.heard == HeardPrimary::None",
-        new: "is_live_backup(member) && member.record.heard != HeardPrimary::Unknown",
+        old: "is_live_backup(member) && member.record.heard == heard",
+        new: "is_live_backup(member) && member.record.heard != heard",
         seed: 1,
         faults: "cut-from-etcd",
         kinds: WITHOUT_FAULT,

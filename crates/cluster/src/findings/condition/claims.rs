@@ -45,11 +45,14 @@ pub(super) fn no_primary(group: &Group) -> Option<FindingCondition> {
         }
         GroupState::Unknown => {
             let has_no_claim = group.claims().next().is_none();
-            let silent = group.members.iter().filter(|member| {
-                is_live_backup(member) && member.record.heard == HeardPrimary::None
-            });
-            let silent = names(silent);
-            if silent.is_empty() || !has_no_claim {
+            let backups_with = |heard: HeardPrimary| {
+                let members = group.members.iter();
+                members.filter(move |member| is_live_backup(member) && member.record.heard == heard)
+            };
+            let silent = names(backups_with(HeardPrimary::None));
+            // A backup that receives adverts shows that a primary exists, although the adverts do not reach the others.
+            let has_witness = backups_with(HeardPrimary::Other).next().is_some();
+            if silent.is_empty() || has_witness || !has_no_claim {
                 return None;
             }
             let text = format!(

@@ -160,6 +160,22 @@ fn without_one_of_its_nodes_a_group_has_no_primary_only_if_a_backup_receives_no_
 }
 
 #[test]
+fn a_backup_that_receives_adverts_shows_that_a_stopped_node_is_primary() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    lab.publish(&RoleRecord { heard: HeardPrimary::Other, ..role_record("b", "VI_1", Backup) });
+    lab.publish(&RoleRecord { heard: HeardPrimary::None, ..role_record("c", "VI_1", Backup) });
+    lab.cluster.stop("a");
+    assert_eq!(lab.pass(600.0), [""; 0], "b receives the adverts of keepalived on node a");
+    lab.publish(&RoleRecord { heard: HeardPrimary::Unknown, ..role_record("b", "VI_1", Backup) });
+    assert_eq!(lab.pass(600.0), ["+no-primary"]);
+    lab.publish(&RoleRecord { heard: HeardPrimary::Other, ..role_record("b", "VI_1", Backup) });
+    assert_eq!(lab.evaluate(), ["-no-primary"]);
+    // A node that is not live receives nothing.
+    lab.cluster.lose("b");
+    assert_eq!(lab.pass(7.1), ["+node-lost", "+no-primary"]);
+}
+
+#[test]
 fn a_group_on_one_node_has_no_primary_only_if_that_node_receives_no_adverts() {
     let mut lab = Evaluation::new(&["a"]);
     lab.cluster.start("b");

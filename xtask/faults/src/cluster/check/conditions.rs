@@ -181,10 +181,11 @@ fn holds(name: &str, nodes: &[NodeState], min_backups: usize) -> Holds {
         "cluster-no-primary" if claims == 0 && live.len() == known.len() && known.len() >= 2 => {
             Holds::Yes
         }
-        // Without all nodes, the adverts decide: a lost node, or one without vipwatch, may be primary.
+        // Without all nodes, the adverts decide: a lost node, or one without vipwatch, may be primary. A backup that
+        // receives adverts shows that it is, although they do not reach another backup.
         "cluster-no-primary" if claims == 0 => {
             let backups = live.iter().filter(|node| node.role == "backup");
-            backups.map(|node| node.silence).max().unwrap_or(Holds::No)
+            backups.map(|node| node.silence).min().unwrap_or(Holds::No)
         }
         // The domain has three nodes, also if the group has one member.
         "cluster-too-few-backups" => yes(claims == 1 && backups < min_backups),
@@ -233,6 +234,16 @@ mod tests {
             assert_eq!(holds("cluster-no-primary", &[silent, lost], 1), silence);
             let stopped = NodeState { role: "fault", ..silent };
             assert_eq!(holds("cluster-no-primary", &[stopped, lost], 1), Holds::No);
+        }
+    }
+
+    #[test]
+    fn adverts_that_reach_one_backup_show_a_primary() {
+        let lost = node(Presence::Lost, "primary");
+        let backup = |silence| NodeState { silence, ..node(Presence::Live, "backup") };
+        for other in [Holds::No, Holds::Maybe, Holds::Yes] {
+            let nodes = [backup(Holds::Yes), backup(other), lost];
+            assert_eq!(holds("cluster-no-primary", &nodes, 1), other);
         }
     }
 

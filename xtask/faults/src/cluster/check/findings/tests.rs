@@ -263,6 +263,10 @@ fn a_lost_primary_is_no_primary_if_no_backup_receives_adverts() {
         gone: 53 * SECOND,
     };
     facts.hosts[1].silences = vec![vec![silent]];
+    assert_eq!(lost(&facts, &[]), [""; 0]);
+    let open = lost(&facts, &[(43.5, Some(51.0))]);
+    assert_eq!(open, ["finding-without-fault"], "node 2 receives adverts");
+    facts.hosts[2].silences = vec![vec![silent]];
     assert_eq!(lost(&facts, &[(43.5, Some(51.0))]), [""; 0]);
     assert_eq!(lost(&facts, &[]), ["finding-missing"]);
     assert_eq!(lost(&facts, &[(47.0, Some(51.0))]), ["finding-late"]);

@@ -112,7 +112,7 @@ impl EtcdReader {
         }
     }
 
-    /// Waits up to `limit` for a change. After a lost connection it connects again, and continues where it was.
+    /// Waits up to `limit` for a change, and a moment longer for others that belong to it. After a lost connection it connects again, and continues where it was.
     pub fn wait(&mut self, limit: Duration) -> ReadProgress {
         let end = Instant::now() + limit;
         if let Some(lost) = &self.lost {
@@ -165,16 +165,26 @@ impl EtcdReader {
         self.follower.detach();
     }
 
-    /// Applies changes until one changes the view.
+    /// Applies changes until one changes the view, and those that arrive soon after it: etcd sends one transaction in
+    /// several messages, one for each range, and the view between them shows a state that never was.
     fn follow(&mut self, end: Instant) -> Result<ReadProgress, EtcdError> {
         let Self { runtime, view, follower, connection, settings, answered, .. } = self;
         let Some(connection) = connection else { return Ok(ReadProgress::Unchanged) };
         let keys = write(view).keys().all().to_owned();
         runtime.block_on(async {
+            // The end of the collection; `None` while the view has not changed.
+            let mut collected: Option<Instant> = None;
             loop {
+                if collected.is_some_and(|collected| collected <= Instant::now()) {
+                    return Ok(ReadProgress::Changed);
+                }
                 // A connection without changes is checked by a read: a paused member sends nothing.
                 let check = *answered + settings.timeout.max(MIN_CHECK);
-                let followed = timeout_at(end.min(check), follower.next(connection)).await;
+                let limit = collected.unwrap_or(end.min(check));
+                let followed = timeout_at(limit, follower.next(connection)).await;
+                if followed.is_err() && collected.is_some() {
+                    return Ok(ReadProgress::Changed);
+                }
                 if followed.is_err() && Instant::now() < check {
                     return Ok(ReadProgress::Unchanged);
                 }
@@ -198,7 +208,7 @@ impl EtcdReader {
                             is_changed |= apply_visible(&mut view, change);
                         }
                         if is_changed {
-                            return Ok(ReadProgress::Changed);
+                            collected.get_or_insert_with(|| Instant::now() + COLLECTION);
                         }
                     }
                 }
@@ -220,6 +230,9 @@ fn apply_visible(view: &mut ClusterView, change: ViewChange) -> bool {
     let is_changed = view.apply(change);
     is_changed && (node.is_none() || state(view) != before)
 }
+
+/// Changes of the view within this time are one change.
+const COLLECTION: Duration = Duration::from_millis(50);
 
 /// The minimum time between two checks of a connection without changes.
 const MIN_CHECK: Duration = Duration::from_secs(1);

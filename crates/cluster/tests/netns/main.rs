@@ -7,6 +7,7 @@ mod access;
 mod client;
 mod failure;
 mod node;
+mod reader;
 mod reporter;
 mod session;
 mod support;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use vipwatch_api::Timestamp;
 
 use super::error::NeutronError;
-use super::http::{HttpClient, server_of};
+use super::http::{HttpAnswer, HttpClient, server_of};
 use crate::config::{FileContent, KeystoneConfig, KeystoneIdentity, WebFile};
 
 /// The lifetime of a token without valid times.
@@ -43,17 +43,21 @@ impl KeystoneToken {
         let url = format!("{}/auth/tokens", keystone.url);
         let requested = Instant::now();
         let answer = http.post(&url, &body.to_string())?;
-        let url = server_of(&url);
+        Self::of_answer(answer, server_of(&url), requested)
+    }
+
+    fn of_answer(
+        answer: HttpAnswer,
+        url: String,
+        requested: Instant,
+    ) -> Result<Self, NeutronError> {
         match answer.status {
             201 => {}
             status @ (401 | 403) => return Err(NeutronError::Login(status)),
             status => return Err(NeutronError::Status { url, status }),
         }
         let Some(text) = answer.token else {
-            return Err(NeutronError::Answer {
-                url,
-                reason: "it has no header X-Subject-KeystoneToken",
-            });
+            return Err(NeutronError::Answer { url, reason: "it has no header X-Subject-Token" });
         };
         let renewal = requested + lifetime(&answer.body).mul_f64(0.9);
         Ok(Self { text, renewal })
@@ -102,6 +106,16 @@ fn read_secret(file: &WebFile) -> Result<String, NeutronError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_without_a_token_names_the_header_of_keystone() {
+        let answer = HttpAnswer { status: 201, body: "{}".to_owned(), token: None };
+        let url = "https://k.example:5000".to_owned();
+        let error = KeystoneToken::of_answer(answer, url, Instant::now()).err().unwrap();
+        let expected =
+            "the answer of https://k.example:5000 cannot be used: it has no header X-Subject-Token";
+        assert_eq!(error.to_string(), expected);
+    }
 
     #[test]
     fn the_lifetime_of_a_token_does_not_depend_on_the_clock_of_this_node() {

@@ -50,7 +50,7 @@ impl EtcdConnection {
         let channel = transport(settings, endpoint)?;
         let connect =
             async { channel.connect().await.map_err(|error| EtcdError::connect(endpoint, error)) };
-        let channel = limited(timeout, "the connection", connect).await?;
+        let channel = limited(timeout, "the attempt to connect", connect).await?;
         // A member without a leader ends its watches, so that the session leaves it.
         let mut options = ConnectOptions::new().with_require_leader(true);
         if let Some(login) = &settings.login {

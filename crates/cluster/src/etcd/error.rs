@@ -114,7 +114,7 @@ pub enum EtcdError {
         text: String,
     },
     /// The database of etcd is full.
-    #[error("the database of etcd is full, and accepts no {request}")]
+    #[error("the database of etcd is full: etcd rejects {request}")]
     NoSpace {
         /// The request.
         request: &'static str,
@@ -377,4 +377,17 @@ fn cause_text(error: &dyn StdError) -> String {
 /// A text of etcd, short and without control characters.
 fn plain(text: &str) -> String {
     escape_untrusted_within(text, MAX_TEXT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_full_database_is_a_sentence() {
+        let status = tonic::Status::resource_exhausted("etcdserver: mvcc: database space exceeded");
+        let error = EtcdError::status("a transaction", "http://127.0.0.1:2379", &status);
+        assert_eq!(error.to_string(), "the database of etcd is full: etcd rejects a transaction");
+        assert_eq!(error.kind(), EtcdErrorKind::NoSpace);
+    }
 }

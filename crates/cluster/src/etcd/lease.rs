@@ -30,7 +30,7 @@ impl EtcdConnection {
     pub async fn grant(&self, ttl: Duration) -> Result<LeaseId, EtcdError> {
         let seconds = i64::try_from(ttl.as_secs().max(1)).unwrap_or(i64::MAX);
         let mut lease = self.lease();
-        Ok(LeaseId(self.answer("a lease", lease.grant(seconds, None)).await?.id()))
+        Ok(LeaseId(self.answer("the request for a lease", lease.grant(seconds, None)).await?.id()))
     }
 
     /// Ends a lease, and deletes its keys. A lease that has ended already is no error.
@@ -46,10 +46,11 @@ impl EtcdConnection {
     pub async fn lease_state(&self, id: LeaseId) -> Result<Option<LeaseState>, EtcdError> {
         let mut lease = self.lease();
         let options = Some(LeaseTimeToLiveOptions::new().with_keys());
-        let answer = match self.answer("a lease", lease.time_to_live(id.0, options)).await {
-            Err(EtcdError::LeaseEnded { .. }) => return Ok(None),
-            answer => answer?,
-        };
+        let answer =
+            match self.answer("the read of a lease", lease.time_to_live(id.0, options)).await {
+                Err(EtcdError::LeaseEnded { .. }) => return Ok(None),
+                answer => answer?,
+            };
         if answer.ttl() <= 0 {
             return Ok(None);
         }

@@ -42,9 +42,9 @@ chmod 755 /agent
 systemd-run --quiet --unit neutron-l3-agent --property KillMode=process /agent
 ";
 
-/// Installs a package with this name and version that has the program as Neutron's monitor.
+/// Installs a package with this name and version that has the program as Neutron's monitor; returns the output of dpkg.
 #[track_caller]
-pub fn install(root: &Root, name: &str, version: &str, program: &Path) {
+pub fn install(root: &Root, name: &str, version: &str, program: &Path) -> String {
     let tree = root.path().join("neutron");
     let line = "rm -rf \"$1\" && mkdir -p \"$1/DEBIAN\" \"$1/etc/neutron/rootwrap.d\" \
                 \"$1/usr/lib/python3/dist-packages/neutron\" && \
@@ -63,7 +63,7 @@ pub fn install(root: &Root, name: &str, version: &str, program: &Path) {
         .status();
     assert!(made.unwrap().success());
     root.run("dpkg-deb --root-owner-group -b /neutron /neutron.deb && dpkg -i /neutron.deb 2>&1")
-        .expect();
+        .expect()
 }
 
 /// Installs a package of this version with a monitor that needs no other program.

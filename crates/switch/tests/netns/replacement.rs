@@ -233,9 +233,10 @@ fn a_script_gets_its_values_as_words_of_their_own_and_leaves_no_process_behind()
 /// after one for a single router, it prints where the agent's name leads to.
 const INSTALLED: &str = r#"
 mount -t tmpfs tmpfs "$1"
-mkdir "$1/u" "$1/w" "$1/lu" "$1/lw"
+mkdir "$1/u" "$1/w" "$1/lu" "$1/lw" "$1/su" "$1/sw"
 mount -t overlay -o "lowerdir=/usr/bin,upperdir=$1/u,workdir=$1/w" overlay /usr/bin
 mount -t overlay -o "lowerdir=/usr/lib,upperdir=$1/lu,workdir=$1/lw" overlay /usr/lib
+mount -t overlay -o "lowerdir=/var/lib,upperdir=$1/su,workdir=$1/sw" overlay /var/lib
 name=neutron-keepalived-state-change
 mkdir -p /usr/lib/vipwatch
 install -m 0755 "$2" /usr/lib/vipwatch/neutron-setup

@@ -8,47 +8,48 @@ use std::process::Command;
 use vipwatch_packages::{CommandOutcome, Root, directory, neutron, suite};
 
 /// The name that the agent executes.
-const PROGRAM: &str = "/usr/bin/neutron-keepalived-state-change";
+pub(crate) const PROGRAM: &str = "/usr/bin/neutron-keepalived-state-change";
 /// The drop-in of the package.
-const OURS: &str = "/usr/lib/vipwatch/neutron-keepalived-state-change";
+pub(crate) const OURS: &str = "/usr/lib/vipwatch/neutron-keepalived-state-change";
 /// The configuration of the drop-in.
-const CONF: &str = "/etc/neutron/neutron-keepalived-state-change.conf";
+pub(crate) const CONF: &str = "/etc/neutron/neutron-keepalived-state-change.conf";
 
 /// A root without running services.
-struct NeutronRoot {
+pub(crate) struct NeutronRoot {
     root: Root,
 }
 
 impl NeutronRoot {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { root: Root::debian(&suite()) }
     }
 
     /// Runs a command that must succeed; returns its output, standard error too.
     #[track_caller]
-    fn succeed(&self, script: &str) -> String {
+    pub(crate) fn succeed(&self, script: &str) -> String {
         let outcome = self.run(script);
         assert!(outcome.is_ok(), "`{script}` ended with {:?}\n{}", outcome.code, outcome.text());
         outcome.text().trim().to_owned()
     }
 
-    fn run(&self, script: &str) -> CommandOutcome {
+    pub(crate) fn run(&self, script: &str) -> CommandOutcome {
         self.root.run(script)
     }
 
-    /// Installs a package like Neutron's, with the real script of release 29 and this version.
-    fn install_neutron(&self, version: &str) {
+    /// Installs a package like Neutron's, with the real script of release 29 and this version; returns what dpkg has
+    /// printed.
+    pub(crate) fn install_neutron(&self, version: &str) -> String {
         let script = directory("VIPWATCH_NEUTRON_29").join("bin/neutron-keepalived-state-change");
-        neutron::install(&self.root, "neutron-common", version, &script);
+        neutron::install(&self.root, "neutron-common", version, &script)
     }
 
-    fn install(&self) -> CommandOutcome {
+    pub(crate) fn install(&self) -> CommandOutcome {
         self.run("dpkg -i /packages/vipwatch-neutron_*.deb 2>&1")
     }
 
     /// Checks that the agent finds vipwatch's program, and that Neutron's is unchanged under its second name.
     #[track_caller]
-    fn expect_in_place(&self) {
+    pub(crate) fn expect_in_place(&self) {
         assert_eq!(self.succeed(&format!("readlink {PROGRAM}")), OURS);
         self.succeed(&format!("{PROGRAM} --version"));
         assert_eq!(self.succeed("dpkg -V neutron-common"), "", "Neutron's files are unchanged");
@@ -56,14 +57,14 @@ impl NeutronRoot {
 
     /// Checks that Neutron's program is back and that nothing else is left.
     #[track_caller]
-    fn expect_back(&self) {
+    pub(crate) fn expect_back(&self) {
         self.succeed(&format!("test -f {PROGRAM} && ! test -L {PROGRAM}"));
         assert_eq!(self.succeed("dpkg -V neutron-common"), "", "byte for byte");
         assert_eq!(self.succeed(&format!("ls -d {PROGRAM}*")), PROGRAM);
         assert_eq!(self.succeed("dpkg-divert --list '*keepalived*'"), "");
     }
 
-    fn conf(&self) -> String {
+    pub(crate) fn conf(&self) -> String {
         self.run(&format!("cat {CONF}")).stdout
     }
 }

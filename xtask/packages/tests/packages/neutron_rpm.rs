@@ -163,6 +163,35 @@ fn the_rpm_follows_neutron_through_upgrades_and_its_removal() {
     root.expect_back();
 }
 
+/// rpm replaces the link of a suspension by the new program, so the link alone does not tell that there was one.
+#[test]
+fn an_upgrade_of_neutron_by_rpm_keeps_the_suspension() {
+    let root = RpmRoot::new();
+    let path = root.root.path();
+    let expect_suspended = |version: &str| {
+        let link = std::fs::read_link(path.join(PROGRAM)).unwrap();
+        assert_eq!(link.to_str(), Some("neutron-keepalived-state-change.neutron"));
+        let program = std::fs::read_to_string(path.join(PROGRAM)).unwrap();
+        assert_eq!(program.lines().last(), Some(&*format!("# {version}")));
+    };
+    let suspend = || assert!(root.root.run("/usr/lib/vipwatch/neutron-setup suspend").is_ok());
+    root.change("--install", &root.neutron("16.4.2"));
+    root.change("--install", &root.vipwatch("0.1.0"));
+    suspend();
+    root.change("--upgrade", &root.neutron("21.0.0"));
+    expect_suspended("21.0.0");
+    root.change("--upgrade", &root.neutron("16.4.2"));
+    expect_suspended("16.4.2");
+    root.erase("openstack-neutron");
+    root.change("--install", &root.neutron("29.0.0"));
+    expect_suspended("29.0.0");
+    root.change("--upgrade", &root.vipwatch("0.2.0"));
+    root.expect_in_place("29.0.0", "primary");
+    suspend();
+    root.erase("vipwatch-neutron");
+    root.expect_back();
+}
+
 #[test]
 fn the_rpm_refuses_a_foreign_file_with_the_second_name() {
     let root = RpmRoot::new();

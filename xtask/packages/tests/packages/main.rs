@@ -5,6 +5,7 @@ mod hooks;
 mod install;
 mod lint;
 mod neutron;
+mod neutron_environment;
 mod neutron_rpm;
 mod neutron_suspension;
 mod remove;

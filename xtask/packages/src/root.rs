@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::{CommandOutcome, Machine, PACKAGES, PREVIOUS, directory};
 
 /// The packages of every root, beside those that every Debian system has.
-const INCLUDED: &[&str] = &["systemd", "systemd-sysv", "dbus", "iproute2", "keepalived", "python3"];
+const INCLUDED: &[&str] =
+    &["systemd", "systemd-sysv", "dbus", "iproute2", "keepalived", "python3", "logrotate"];
 
 /// Where the roots are mounted. `cargo xtask test packages` gives the tests their own view of the mounts.
 const MOUNTED: &str = "/mnt";

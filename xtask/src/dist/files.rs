@@ -189,8 +189,7 @@ fn neutron(list: &mut List, inputs: &Inputs) {
         "usr/share/bash-completion/completions/vipwatch-neutron-switch",
         0o644,
     );
-    let logrotate = packaging().join("logrotate").join(name);
-    list.add(logrotate, format!("etc/logrotate.d/{name}"), 0o644);
+    list.add(packaging().join("logrotate/template"), "usr/share/vipwatch-neutron/logrotate", 0o644);
     list.add(
         packaging().join("rootwrap/vipwatch.filters"),
         "usr/share/vipwatch-neutron/vipwatch.filters",

@@ -6,6 +6,7 @@ mod install;
 mod lint;
 mod neutron;
 mod neutron_environment;
+mod neutron_rotation;
 mod neutron_rpm;
 mod neutron_suspension;
 mod remove;

@@ -340,6 +340,7 @@ fn kill_at_each_step(root: &NeutronRoot, command: &str, mut check: impl FnMut(&s
 fn a_kill_at_any_step_of_the_installation_leaves_a_program_and_can_be_repeated() {
     let root = NeutronRoot::new();
     root.install_neutron("2:16.4.2-1");
+    root.succeed("useradd --system neutron");
     root.succeed(KILLERS);
     kill_at_each_step(&root, "dpkg -i /packages/vipwatch-neutron_*.deb", |step| {
         let outcome = root.run("dpkg --configure -a 2>&1");
@@ -350,7 +351,10 @@ fn a_kill_at_any_step_of_the_installation_leaves_a_program_and_can_be_repeated()
         root.expect_in_place();
         root.succeed("dpkg -P vipwatch-neutron 2>&1");
         root.expect_back();
-        root.succeed("! test -e /etc/neutron/rootwrap.d/vipwatch.filters && ! test -e /var/lib/vipwatch-neutron");
+        root.succeed(
+            "! test -e /etc/neutron/rootwrap.d/vipwatch.filters && ! test -e /var/lib/vipwatch-neutron
+             ! ls /etc/logrotate.d | grep keepalived",
+        );
         assert_eq!(root.succeed("ls -A /etc/neutron"), "rootwrap.conf\nrootwrap.d", "{step}");
     });
 }
@@ -359,6 +363,7 @@ fn a_kill_at_any_step_of_the_installation_leaves_a_program_and_can_be_repeated()
 fn a_kill_at_any_step_of_the_removal_leaves_a_program_and_can_be_repeated() {
     let root = NeutronRoot::new();
     root.install_neutron("2:16.4.2-1");
+    root.succeed("useradd --system neutron");
     root.succeed(KILLERS);
     assert!(root.install().is_ok());
     kill_at_each_step(&root, "dpkg -P vipwatch-neutron", |step| {
@@ -375,6 +380,7 @@ fn a_kill_at_any_step_of_the_removal_leaves_a_program_and_can_be_repeated() {
 fn a_kill_at_any_step_of_an_upgrade_leaves_files_that_the_next_call_replaces() {
     let root = NeutronRoot::new();
     root.install_neutron("2:16.4.2-1");
+    root.succeed("useradd --system neutron");
     root.succeed(KILLERS);
     assert!(root.install().is_ok());
     let setup = "/usr/lib/vipwatch/neutron-setup configure dpkg";

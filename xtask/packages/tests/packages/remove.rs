@@ -58,6 +58,30 @@ fn a_purge_keeps_the_files_of_the_operator_and_removes_a_group_with_members() {
     assert!(!machine.run("getent group vipwatch").is_ok());
 }
 
+/// The commands for RPM and tarball, which have no purge.
+#[test]
+fn the_commands_of_the_guide_remove_everything_and_keep_the_files_of_the_operator() {
+    let guide = include_str!("../../../../docs/guides/install.md");
+    let (_, section) = guide.split_once("### Remove everything\n").unwrap();
+    let (_, block) = section.split_once("```console\n").unwrap();
+    let (block, _) = block.split_once("```\n").unwrap();
+    let commands: Vec<&str> = block.lines().filter_map(|line| line.strip_prefix("# ")).collect();
+    assert_eq!(commands.len(), block.lines().count(), "a command for each line: {block}");
+
+    let root = Root::debian(&suite());
+    let prepare = "dpkg-deb --fsys-tarfile /packages/vipwatch_*.deb | tar --extract --keep-directory-symlink --directory /
+        systemd-sysusers vipwatch.conf
+        install -D --mode 755 /bin/true /etc/vipwatch/hooks/changed && mkdir /etc/vipwatch/empty
+        touch /etc/vipwatch/web.key /etc/vipwatch/vipwatch.toml.rpmsave
+        mkdir --parents /var/lib/vipwatch /run/vipwatch && touch /var/lib/vipwatch/history.sqlite";
+    root.run(prepare).expect();
+    root.run(&commands.join("\n")).expect();
+    let left = root.run("find /etc/vipwatch -mindepth 1 | sort").expect();
+    assert_eq!(left, "/etc/vipwatch/hooks\n/etc/vipwatch/hooks/changed\n/etc/vipwatch/web.key");
+    assert!(!root.run("ls -d /var/lib/vipwatch* /run/vipwatch* | grep .").is_ok());
+    assert!(!root.run("getent passwd vipwatch || getent group vipwatch").is_ok());
+}
+
 #[test]
 fn a_removal_stops_the_node_and_keeps_its_history_and_configuration() {
     let machine = Root::debian(&suite()).boot();

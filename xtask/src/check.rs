@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask check`: format, lints, the rules of `tidy`, excluded words, documentation, manual pages, dependencies.
+//! `cargo xtask check`: format, lints, the rules of `tidy`, excluded words, documentation, manual pages, shell
+//! scripts, dependencies.
 
 use std::process::Command;
 
-use crate::{TaskError, TaskResult, build, config_file, man, openapi, provision, tidy, words};
+use crate::{
+    TaskError, TaskResult, build, config_file, man, openapi, provision, scripts, tidy, words,
+};
 
 pub const HELP: &str = "\
-Check format, lints, naming rules, documentation, manual pages and dependencies.
+Check format, lints, naming rules, documentation, manual pages, shell scripts and dependencies.
 
 Usage: cargo xtask check [--advisories | --words | --add-spdx]
 
@@ -36,7 +39,7 @@ pub fn run(args: &[&str]) -> TaskResult {
     }
 }
 
-/// All checks that need nothing but Rust and mandoc. They are also a part of `cargo xtask test`.
+/// All checks that need nothing but Rust, mandoc and shellcheck. They are also a part of `cargo xtask test`.
 pub fn quick() -> TaskResult {
     build::run_cargo(&["fmt", "--all", "--check"])?;
     deny(&["--all-features", "check", "bans", "licenses", "sources"])?;
@@ -46,6 +49,7 @@ pub fn quick() -> TaskResult {
         build::run_cargo(&words.concat())?;
     }
     tidy::run()?;
+    scripts::check()?;
     openapi::check()?;
     config_file::check()?;
     man::check()?;

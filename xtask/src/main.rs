@@ -20,6 +20,7 @@ mod provision;
 mod sample;
 mod sandbox;
 mod screenshots;
+mod scripts;
 mod source;
 mod test;
 mod tidy;

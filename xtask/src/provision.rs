@@ -42,6 +42,8 @@ pub const FAKETIME: &[Need] = &[("faketime", "faketime")];
 pub const SHELLS: &[Need] = &[("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")];
 /// Checks manual pages.
 pub const MANDOC: &[Need] = &[("mandoc", "mandoc")];
+/// Checks shell scripts.
+pub const SHELLCHECK: &[Need] = &[("shellcheck", "shellcheck")];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];
 /// The programs that Neutron's script starts, and Python for Neutron itself.
 pub const PEERS: &[Need] = &[

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! shellcheck on all shell scripts: those of the packages, and the scripts in the spec files of the RPMs.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use crate::source::{SourceFile, tracked_files};
+use crate::{TaskError, TaskResult, build, provision};
+
+/// Fails if shellcheck finds something in a script.
+pub fn check() -> TaskResult {
+    provision::programs(&[provision::SHELLCHECK])?;
+    let mut found = String::new();
+    for file in tracked_files()? {
+        for script in scripts(&file) {
+            found.push_str(&findings(&file.path, &script)?);
+        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    Err(TaskError(format!(
+        "shellcheck:\n{}\n  hint: correct the script, or explain the line: # shellcheck disable=CODE # reason",
+        found.trim_end()
+    )))
+}
+
+/// The scripts of a file. Each has the line numbers of the file.
+fn scripts(file: &SourceFile) -> Vec<String> {
+    if file.has_extension("spec") {
+        return scriptlets(&file.text);
+    }
+    let first = file.text.lines().next().unwrap_or_default();
+    let is_script = first.starts_with("#!") && (first.ends_with("/sh") || first.ends_with("bash"));
+    // A file without `#!`, such as a completion, names its shell in a comment.
+    let is_named = || file.text.lines().take(5).any(|line| line.starts_with("# shellcheck shell="));
+    if is_script || is_named() { vec![file.text.clone()] } else { Vec::new() }
+}
+
+/// The sections of a spec file that rpm executes on the machine of the user.
+const SCRIPTLETS: [&str; 9] = [
+    "%pretrans",
+    "%posttrans",
+    "%preun",
+    "%postun",
+    "%pre",
+    "%post",
+    "%triggerin",
+    "%triggerun",
+    "%triggerpostun",
+];
+
+/// The scripts of a spec file, each with empty lines in place of all others.
+fn scriptlets(spec: &str) -> Vec<String> {
+    let mut scripts = Vec::new();
+    let mut is_in_script = false;
+    for (index, line) in spec.lines().enumerate() {
+        let section = line.split_whitespace().next().filter(|word| word.starts_with('%'));
+        if let Some(section) = section {
+            is_in_script = SCRIPTLETS.contains(&section);
+            if is_in_script {
+                scripts.push(format!("# shellcheck shell=sh{}", "\n".repeat(index + 1)));
+            }
+        } else if is_in_script && let Some(script) = scripts.last_mut() {
+            script.extend([line, "\n"]);
+        }
+    }
+    scripts
+}
+
+/// What shellcheck prints about a script, with the path of its file.
+fn findings(path: &str, script: &str) -> Result<String, TaskError> {
+    let mut shellcheck = Command::new("shellcheck")
+        .args(["--format", "gcc", "-"])
+        .current_dir(build::root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    if let Some(mut input) = shellcheck.stdin.take() {
+        input.write_all(script.as_bytes())?;
+    }
+    let output = shellcheck.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // shellcheck(1): 1 is the code of a script with findings.
+    match output.status.code() {
+        Some(0) => Ok(String::new()),
+        Some(1) => {
+            let mut lines = String::new();
+            for line in text.lines() {
+                // The name of standard input is "-".
+                lines.extend([path, line.trim_start_matches('-'), "\n"]);
+            }
+            Ok(lines)
+        }
+        code => Err(TaskError(format!("shellcheck cannot read {path}: exit code {code:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_of_a_spec_file_keep_their_line_numbers() {
+        let spec = "Name: a\n%install\nmkdir $1\n%post\nif x; then\n    y\nfi\n\n# comment\n%triggerin -- b, c\nz\n%files\n";
+        let scripts = scriptlets(spec);
+        assert_eq!(scripts.len(), 2);
+        let lines: Vec<Vec<&str>> = scripts.iter().map(|script| script.lines().collect()).collect();
+        assert_eq!(lines[0][1..], ["", "", "", "if x; then", "    y", "fi", "", "# comment"]);
+        assert_eq!((lines[1].len(), lines[1][10]), (11, "z"));
+    }
+
+    #[test]
+    fn files_of_a_shell_are_scripts_and_others_are_not() {
+        let is_script = |text: &str| {
+            let file = SourceFile { path: "a".to_owned(), text: text.to_owned() };
+            !scripts(&file).is_empty()
+        };
+        assert!(is_script("#!/bin/sh\n") && is_script("#!/usr/bin/env bash\n"));
+        assert!(is_script("# SPDX\n# shellcheck shell=bash\n"));
+        assert!(!is_script("#!/usr/bin/python3\n") && !is_script("text\n") && !is_script(""));
+    }
+}

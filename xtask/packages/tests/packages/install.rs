@@ -56,6 +56,27 @@ fn the_node_runs_after_the_installation_and_shows_a_failover_of_keepalived() {
     assert!(history.contains("primary"), "{history}");
 }
 
+/// Such a systemd would ignore directives of the units, and start the services with more rights.
+#[test]
+fn an_old_systemd_is_refused_and_a_container_without_systemd_is_not() {
+    let root = Root::debian(&suite());
+    root.run(
+        "mkdir -p /standalone/DEBIAN && cd /standalone
+         printf 'Package: standalone\\nVersion: 1\\nArchitecture: all\\nMaintainer: A <a@a.invalid>\\nDescription: stand-in\\n\
+         Provides: systemd-standalone-sysusers, systemd-standalone-tmpfiles\\n' > DEBIAN/control
+         dpkg-deb --build . /standalone.deb && dpkg --install /standalone.deb
+         sed -i '/^Package: systemd$/,/^$/s/^Version: .*/Version: 246.9-1/' /var/lib/dpkg/status",
+    )
+    .expect();
+    let install = "dpkg --install /packages/vipwatch_*.deb 2>&1";
+    let refused = root.run(install);
+    let text = refused.text();
+    assert!(!refused.is_ok() && text.contains("breaks systemd (<< 247)"), "{text}");
+    assert!(!root.run("dpkg-query --status vipwatch | grep 'install ok installed'").is_ok());
+    root.run("sed -i '/^Package: systemd$/,/^$/d' /var/lib/dpkg/status").expect();
+    root.run(install).expect();
+}
+
 #[test]
 fn a_reload_and_a_restart_of_the_node_succeed() {
     let machine = installed();

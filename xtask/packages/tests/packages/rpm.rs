@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The RPM of vipwatch-neutron in a root of its own, with a package like Neutron's. The spec file and the scripts are those
-//! that are shipped; the programs come from the Debian package.
+//! The RPMs in a root of their own, that of vipwatch-neutron with a package like Neutron's. The spec files and the scripts are
+//! those that are shipped; the programs come from the Debian packages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,12 +55,17 @@ impl RpmRoot {
     }
 
     fn vipwatch(&self, version: &str) -> PathBuf {
+        self.build_shipped("vipwatch-neutron", version)
+    }
+
+    /// Builds the RPM with this name from the spec file that is shipped.
+    fn build_shipped(&self, name: &str, version: &str) -> PathBuf {
         let tree = self.work.join("vipwatch-tree");
-        let unpack = "rm -rf \"$1\" && dpkg-deb -x \"$2\"/vipwatch-neutron_*.deb \"$1\"";
+        let unpack = "rm -rf \"$1\" && dpkg-deb -x \"$2\"/\"$3\"_*.deb \"$1\"";
         let packages = directory("VIPWATCH_PACKAGES");
-        run(Command::new("sh").args(["-ec", unpack, "sh"]).arg(&tree).arg(packages));
+        run(Command::new("sh").args(["-ec", unpack, "sh"]).arg(&tree).arg(packages).arg(name));
         let spec =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/rpm/vipwatch-neutron.spec");
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../packaging/rpm/{name}.spec"));
         self.build(&spec, &tree, version)
     }
 
@@ -252,4 +257,29 @@ fn the_rpm_leaves_the_filter_for_running_monitors_and_names_the_command_that_rem
     let outcome = root.root.run(command.unwrap_or_else(|| panic!("{text}")));
     assert!(outcome.is_ok(), "{}", outcome.text());
     root.expect_back();
+}
+
+/// Such a systemd would ignore directives of the units, and start the services with more rights.
+#[test]
+fn the_rpm_of_vipwatch_refuses_an_old_systemd() {
+    let root = RpmRoot::new();
+    let package = root.build_shipped("vipwatch", "0.1.0");
+    // A package like systemd's, which also stands for the packages that Debian's rpm does not know.
+    let systemd = |version: &str| {
+        let (spec, tree) = (root.work.join("systemd.spec"), root.work.join("systemd-tree"));
+        let make = "mkdir -p \"$2/usr/share/systemd\" && echo > \"$2/usr/share/systemd/stand-in\"
+            printf 'Name: systemd\\nVersion: %%{vipwatch_version}\\nRelease: 1\\nSummary: stand-in\\nLicense: x
+Provides: /bin/sh\\nAutoReqProv: no\\n%%description\\nstand-in\\n%%install\\nmkdir -p %%{buildroot}
+cp -a %%{vipwatch_tree}/. %%{buildroot}/\\n%%files -f %%{vipwatch_files}\\n' > \"$1\"";
+        run(Command::new("sh").args(["-ec", make, "sh"]).arg(&spec).arg(&tree));
+        root.build(&spec, &tree, version)
+    };
+    root.change("--install", &systemd("246"));
+    let mut command = Command::new("rpm");
+    command.arg("--root").arg(root.root.path()).arg("--install").arg(&package);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("systemd < 247 conflicts with"), "{text}");
+    root.change("--upgrade", &systemd("247"));
+    run(&mut command);
 }

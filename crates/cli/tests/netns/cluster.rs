@@ -3,7 +3,7 @@
 //! its own.
 
 use serde_json::Value;
-use vipwatch_testkit::{Etcd, Lab, wait_for};
+use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
 
 use crate::cluster_node::{ADD, ClusterNode, GROUP, REMOVE};
 use crate::http_server::HttpServer;
@@ -283,7 +283,11 @@ fn a_finding_about_a_group_is_in_the_history_of_its_nodes_across_a_restart() {
     let _process_a = a.start();
     a.wait_for_finding("cluster-two-primaries");
     b.netns.ip(REMOVE);
+    let show =
+        || format!("{:?} {:?}\n{}\n{}", states(&a), states(&b), a.fixture.log(), b.fixture.log());
     for node in [&a, &b] {
-        wait_for("the end", || (states(node) == ["open VI_1", "closed VI_1"]).then_some(()));
+        wait_showing("the end", show, || {
+            (states(node) == ["open VI_1", "closed VI_1"]).then_some(())
+        });
     }
 }

@@ -187,14 +187,23 @@ impl Worker {
                 retention = Some(link.connection.grant(self.settings.retention).await?);
             }
             let Some(batch) = work.next_batch(retention) else { return Ok(()) };
-            let (compares, operations) = (batch.compares.clone(), batch.operations.clone());
+            let (compares, operations) = (batch.compares.clone(), batch.operations());
+            let count = operations.len();
             let key = self.identity.keys().text(&ClusterKey::Reporter);
             let result = link.connection.commit(compares, operations, &key).await?;
             if !result.is_done {
                 return self.resign(link).await;
             }
             self.revision = self.revision.max(result.revision);
-            self.count_write(batch.operations.len(), batch.bytes);
+            self.count_write(count, batch.bytes);
+            // ORDER: before the events. A node that has the end of a finding must not find it in the view as open. The watch
+            // delivers the changes again, and the view ignores that.
+            let mut view = write(&self.shared.view);
+            for change in batch.changes(result.revision) {
+                view.apply(change);
+            }
+            drop(view);
+            self.view_changed();
             let events = match &mut self.reporter {
                 Some(work) => work.committed(batch, result.revision),
                 None => Vec::new(),

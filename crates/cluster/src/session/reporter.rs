@@ -17,7 +17,7 @@ use crate::findings::{ClusterFindingChange, EvaluationTime, Evaluator, Evaluator
 use crate::key::{ClusterKey, ClusterName, FindingId, KeySpace};
 use crate::neutron::NeutronAnswer;
 use crate::record::{FindingRecord, encode};
-use crate::view::ClusterView;
+use crate::view::{ClusterView, StoredValue, ViewChange};
 
 /// The maximum number of findings in etcd that have ended. Every node has them in memory.
 // BOUND: the oldest are deleted.
@@ -50,10 +50,63 @@ struct ReportedFinding {
 #[derive(Debug)]
 pub(super) struct FindingBatch {
     pub(super) compares: Vec<Compare>,
-    pub(super) operations: Vec<TxnOp>,
+    writes: Vec<FindingWrite>,
     pub(super) bytes: usize,
     written: Vec<FindingId>,
     deleted: Vec<FindingId>,
+}
+
+/// A key that the reporter writes or deletes.
+#[derive(Debug)]
+struct FindingWrite {
+    key: String,
+    /// `None` deletes the key.
+    value: Option<Vec<u8>>,
+    /// The lease of the key; `None` if it has none.
+    lease: Option<LeaseId>,
+}
+
+impl FindingBatch {
+    /// The operations of the transaction.
+    pub(super) fn operations(&self) -> Vec<TxnOp> {
+        let operation = |write: &FindingWrite| match &write.value {
+            Some(value) => {
+                let options = write.lease.map(|lease| PutOptions::new().with_lease(lease.0));
+                TxnOp::put(write.key.as_str(), value.as_slice(), options)
+            }
+            None => TxnOp::delete(write.key.as_str(), None),
+        };
+        self.writes.iter().map(operation).collect()
+    }
+
+    /// The changes that the watches will deliver, after the transaction was carried out at this revision.
+    pub(super) fn changes(&self, mod_revision: i64) -> impl Iterator<Item = ViewChange> {
+        self.writes.iter().map(move |write| {
+            let (key, lease) = (write.key.clone(), write.lease.map_or(0, |lease| lease.0));
+            match write.value.clone() {
+                Some(value) => {
+                    let create_revision = mod_revision;
+                    ViewChange::Put(StoredValue {
+                        key,
+                        value,
+                        mod_revision,
+                        create_revision,
+                        lease,
+                    })
+                }
+                None => ViewChange::Deleted { key, mod_revision },
+            }
+        })
+    }
+
+    fn put(&mut self, key: String, value: Vec<u8>, lease: Option<LeaseId>) {
+        self.bytes += value.len();
+        self.writes.push(FindingWrite { key, value: Some(value), lease });
+    }
+
+    fn delete(&mut self, key: String) {
+        self.writes.push(FindingWrite { key, value: None, lease: None });
+    }
 }
 
 impl ReporterWork {
@@ -202,37 +255,33 @@ impl ReporterWork {
                 CompareOp::Equal,
                 self.create_revision,
             )],
-            operations: Vec::new(),
+            writes: Vec::new(),
             bytes: 0,
             written: Vec::new(),
             deleted: Vec::new(),
         };
         for id in &self.changed {
             // A finding needs up to two operations.
-            if batch.operations.len() + 2 > MAX_OPERATIONS || batch.bytes >= MAX_BATCH_BYTES {
+            if batch.writes.len() + 2 > MAX_OPERATIONS || batch.bytes >= MAX_BATCH_BYTES {
                 break;
             }
             let Some(finding) = self.findings.get(id) else { continue };
             let value = encode(&finding.record);
             let open = self.keys.text(&ClusterKey::Finding(id.clone()));
-            batch.bytes += value.len();
             if finding.record.closed.is_some() {
-                let closed = self.keys.text(&ClusterKey::Closed(id.clone()));
-                let options = retention.map(|lease| PutOptions::new().with_lease(lease.0));
-                batch.operations.push(TxnOp::delete(open, None));
-                batch.operations.push(TxnOp::put(closed, value, options));
+                batch.delete(open);
+                batch.put(self.keys.text(&ClusterKey::Closed(id.clone())), value, retention);
             } else {
-                batch.operations.push(TxnOp::put(open, value, None));
+                batch.put(open, value, None);
             }
             batch.written.push(id.clone());
         }
-        let room = MAX_OPERATIONS.saturating_sub(batch.operations.len());
+        let room = MAX_OPERATIONS.saturating_sub(batch.writes.len());
         for id in self.surplus.iter().take(room) {
-            let key = self.keys.text(&ClusterKey::Closed(id.clone()));
-            batch.operations.push(TxnOp::delete(key, None));
+            batch.delete(self.keys.text(&ClusterKey::Closed(id.clone())));
             batch.deleted.push(id.clone());
         }
-        (!batch.operations.is_empty()).then_some(batch)
+        (!batch.writes.is_empty()).then_some(batch)
     }
 
     /// The transaction was carried out at this revision: the node delivers the news in it.

@@ -235,6 +235,8 @@ fn a_link_deleted_while_the_kernel_drops_messages_is_not_in_the_snapshot() {
     assert_eq!(names, ["lo"], "the link was deleted");
 }
 
+/// `--lazy` here and below: a child process that another test starts has all files of this process until it executes its program.
+///
 /// Before Linux 3.19 two handles of one namespace, opened through two mounts of `/proc`, have different device
 /// numbers. A file of `/proc` represents such a handle here.
 #[test]
@@ -249,10 +251,10 @@ fn handles_of_a_kernel_before_3_19_are_compared_by_their_inode() {
         run(Command::new("mount").arg("--bind").arg(proc.join("version")).arg(netns.path()));
         let id = NetnsId::of_name(&name).unwrap();
         let device = std::fs::metadata(netns.path()).unwrap().dev();
-        run(Command::new("umount").arg(netns.path()));
+        run(Command::new("umount").arg("--lazy").arg(netns.path()));
         (id, device)
     });
-    run(Command::new("umount").arg(&other));
+    run(Command::new("umount").arg("--lazy").arg(&other));
     let [(first, first_device), (second, second_device)] = ids;
     assert_ne!(first_device, second_device, "two mounts");
     assert_eq!(first, second);
@@ -267,6 +269,6 @@ fn a_handle_of_a_kernel_before_3_19_is_checked_by_setns() {
     run(Command::new("mount").args(["--bind", "/proc/version"]).arg(netns.path()));
     let handle = vipwatch_linux::netns::Netns::open(&netns.name().parse().unwrap()).unwrap();
     let error = std::thread::spawn(move || handle.enter().unwrap_err()).join().unwrap();
-    run(Command::new("umount").arg(netns.path()));
+    run(Command::new("umount").arg("--lazy").arg(netns.path()));
     assert_eq!(error.to_string(), format!("{} is not a network namespace", netns.path().display()));
 }

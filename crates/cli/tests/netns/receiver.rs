@@ -92,7 +92,7 @@ fn a_receiver_whose_disk_fills_up_answers_503_until_there_is_space() {
     assert_eq!(receiver.count_settled("backup"), accepted + 2);
     assert!(receiver.status()["unavailable"].as_u64() > Some(0));
     drop(receiver);
-    vipwatch_testkit::run(Command::new("umount").arg(&state_dir));
+    vipwatch_testkit::run(Command::new("umount").arg("--lazy").arg(&state_dir));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::support::{Page, configure, instance, node_with_instances, web_address
 fn send_cluster(page: &Page, groups: usize, connection: &str) {
     let body = format!(
         "const head = {{node: 'net-1', source: 'node', domain: 'default', scope: 'full', connection: '{connection}',\
-         endpoint: null, stale_since: '2026-11-16T14:55:00Z', error: 'connection refused', revision: 812,\
+         endpoint: null, stale_since: '2026-11-16T14:55:00Z', error: '{connection}' === 'stale' ? 'connection refused' : null, revision: 812,\
          unknown: ['node net-3 is lost: its roles are the last known ones']}};\
          const node = (name, state) => ({{node: name, state, is_reporter: name === 'net-1', version: '0.1.0', epoch: 'e',\
          heartbeat: 1, at: '2026-11-16T14:59:00Z', instances: 1, primaries: 1, backups: 1}});\
@@ -108,9 +108,9 @@ fn a_stale_view_has_a_banner_with_its_age_and_keeps_the_last_state() {
 }
 
 #[test]
-fn a_change_in_the_cluster_reaches_the_page_and_a_lost_etcd_is_a_banner() {
+fn a_change_in_the_cluster_reaches_the_page_and_a_lost_or_full_etcd_is_a_banner() {
     let lab = Lab::new();
-    let mut etcd = Etcd::single(lab.path());
+    let mut etcd = Etcd::small(lab.path());
     let (netns, fixture) = node_with_instances(&lab, &one_instance());
     let endpoints = etcd.endpoints();
     let cluster = format!(
@@ -132,6 +132,10 @@ fn a_change_in_the_cluster_reaches_the_page_and_a_lost_etcd_is_a_banner() {
     );
     etcd.restart(0);
     page.wait_for("no banner", "document.querySelector('#cluster-notice').hidden");
+    etcd.fill();
+    page.wait_for_content("etcd rejects the records of this node");
+    etcd.make_space();
+    page.wait_for("no banner again", "document.querySelector('#cluster-notice').hidden");
     page.click(".group-table .rows .g-group a");
     page.wait_for_text("#instance-role .role", "primary");
     page.check_mark();

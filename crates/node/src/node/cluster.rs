@@ -61,19 +61,15 @@ impl Node {
         let mut is_health_changed = false;
         for event in cluster.inbox().take_all() {
             self.count_cluster_change(&event);
-            is_health_changed |= matches!(
-                event,
-                ClusterEvent::ConnectionChanged(_)
-                    | ClusterEvent::NameTaken
-                    | ClusterEvent::NameFree
-                    | ClusterEvent::RejectionChanged
-            );
             match event {
                 ClusterEvent::ConfirmationWanted(request) => self.begin_confirmation(&request),
-                ClusterEvent::ConnectionChanged(state) => connection_changed(&cluster, state),
+                ClusterEvent::ConnectionChanged(state) => {
+                    connection_changed(&cluster, state);
+                    is_health_changed = true;
+                }
                 ClusterEvent::NameTaken
                 | ClusterEvent::NameFree
-                | ClusterEvent::RejectionChanged => {}
+                | ClusterEvent::RejectionChanged => is_health_changed = true,
                 ClusterEvent::ReporterChanged { is_reporter } => {
                     cluster.reporter_changed(is_reporter);
                     self.reporter_changed(is_reporter);
@@ -302,16 +298,14 @@ impl Node {
 }
 
 fn connection_changed(cluster: &ClusterService, state: ClusterConnectionState) {
-    let basis = cluster.basis();
-    let endpoint = basis.as_ref().and_then(|basis| basis.endpoint.as_deref());
-    let error = basis.as_ref().and_then(|basis| basis.error.as_deref());
+    let error = cluster.basis().and_then(|basis| basis.error);
     match state {
-        ClusterConnectionState::Connected => tracing::info!(endpoint, "connected to etcd"),
+        // The session has logged the connection.
+        ClusterConnectionState::Connected | ClusterConnectionState::Off => {}
         ClusterConnectionState::Stale => {
             tracing::warn!(error, "connection to etcd lost; the view of the cluster is old");
         }
         ClusterConnectionState::Connecting => tracing::warn!(error, "etcd does not answer"),
-        ClusterConnectionState::Off => {}
     }
     // A reporter that is cut off from etcd may have a successor.
     let is_connected = state == ClusterConnectionState::Connected;

@@ -22,21 +22,20 @@ pub(super) fn check_configured(basis: &ClusterBasis) -> Result<(), CommandError>
 
 /// An error if the view is old or was never read, or if etcd rejects records: a favourable result would not be certain.
 pub(super) fn check_current(basis: &ClusterBasis) -> Result<(), CommandError> {
-    let message = match basis.connection {
+    let reconnects =
+        "the node connects again by itself; with --etcd, the command reads etcd directly";
+    let (message, hint) = match basis.connection {
         ClusterConnectionState::Connected if basis.error.is_none() => return Ok(()),
-        ClusterConnectionState::Connected => "etcd rejects the records of this node",
-        ClusterConnectionState::Stale => "the view of the cluster is stale",
+        ClusterConnectionState::Connected => (
+            "etcd rejects the records of this node",
+            "the node tries again by itself; `vipwatch doctor` shows since when",
+        ),
+        ClusterConnectionState::Stale => ("the view of the cluster is stale", reconnects),
         ClusterConnectionState::Connecting | ClusterConnectionState::Off => {
-            "the node has not read etcd yet"
+            ("the node has not read etcd yet", reconnects)
         }
     };
     let cause = basis.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-    let hint = match basis.connection {
-        ClusterConnectionState::Connected => {
-            "the node tries again by itself; `vipwatch doctor` shows since when"
-        }
-        _ => "the node connects again by itself; with --etcd, the command reads etcd directly",
-    };
     Err(CommandError::new(ExitStatus::NotKnown, format!("{message}{cause}")).hint(hint))
 }
 

@@ -27,7 +27,7 @@ pub(super) fn run(options: &ClusterFindingsArgs, etcd: &EtcdOptions) -> Result<(
     check_reporter(&reader.status()?)
 }
 
-/// An error if no node looks for findings: an empty list would be no good news.
+/// An error if no node looks for findings: an empty list does not mean that nothing is wrong.
 fn check_reporter(status: &ClusterStatus) -> Result<(), CommandError> {
     if status.reporter.is_some() {
         return Ok(());

@@ -13,7 +13,7 @@ use crate::monitor::read_pid;
 use crate::{Lab, TestNetns, run};
 
 /// Maximum time for keepalived to dump its configuration.
-const DUMP_TIMEOUT: Duration = Duration::from_secs(20);
+const DUMP_TIMEOUT: Duration = crate::wait::LIMIT;
 
 /// Length of the date before each line of keepalived's log.
 const DATE_BYTES: usize = 26;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use crate::release::{MonitorCall, Release};
-use crate::wait::{wait_for, wait_showing, wait_within_showing};
+use crate::wait::{wait_for, wait_showing};
 use crate::{AddressEditor, Lab, TestNetns};
 
 /// One HA router: a namespace with a link, and the directories of the agent.
@@ -207,12 +207,8 @@ impl Router {
     /// Waits until the log contains `text`.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) {
-        wait_within_showing(
-            std::time::Duration::from_secs(18),
-            &format!("{text:?} in the log"),
-            || self.log(),
-            || self.log().contains(text).then_some(()),
-        );
+        let what = format!("{text:?} in the log");
+        wait_showing(&what, || self.log(), || self.log().contains(text).then_some(()));
     }
 
     fn call(&self) -> MonitorCall<'_> {
@@ -280,6 +276,10 @@ impl Drop for MonitorProcess {
         if let Some(mut child) = self.spawned.take() {
             let _ = child.kill();
             let _ = child.wait();
+        }
+        // Until then it holds the lock of its namespace, and another monitor of the test would not start.
+        if !std::thread::panicking() {
+            self.wait_until_gone();
         }
     }
 }

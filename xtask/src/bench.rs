@@ -33,7 +33,7 @@ Options:
 The results are printed as a Markdown table. docs/reference/bench-NAME.md explains every row.
 The environment variable VIPWATCH_NAMESPACES=N measures `node` and `witness` at N namespaces only.
 VIPWATCH_BROWSER_REPORT=FILE adds the frame times that the test of the dashboard has written to FILE to `web`.
-Neutron is installed from PyPI below target/peers, once. Close other programs first: they change the results.
+Neutron is installed from PyPI, once, below ~/.cache/vipwatch. Close other programs first: they change the results.
 
 Examples:
   cargo xtask bench dropin --quick
@@ -72,6 +72,22 @@ fn parse<'a>(args: &[&'a str]) -> Result<BenchOptions<'a>, TaskError> {
         return Err(TaskError(format!("unknown bench {name:?}; choose one of {known}")));
     }
     Ok(BenchOptions { name, is_quick, json })
+}
+
+/// Runs every bench with `--quick`, one after the other, so that none stops working unnoticed.
+pub fn all_quickly() -> TaskResult {
+    let mut failed = Vec::new();
+    for name in NAMES {
+        println!("── bench · {name} --quick");
+        if let Err(TaskError(error)) = prepare(&[name, "--quick"]) {
+            println!("bench {name} failed: {error}");
+            failed.push(name);
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(TaskError(format!("failed benches: {}", failed.join(", "))))
 }
 
 /// Builds and installs everything, then starts the bench in the sandbox.

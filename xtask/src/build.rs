@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{TaskError, TaskResult};
 
@@ -51,24 +51,36 @@ pub fn write(path: &Path, content: &[u8]) -> TaskResult {
 /// Builds the drop-in as it is shipped: small and static. It is linked against musl; against static glibc if the
 /// compiler target for musl cannot be installed.
 pub fn dropin() -> Result<PathBuf, TaskError> {
-    let architecture = std::env::consts::ARCH;
-    let musl = format!("{architecture}-unknown-linux-musl");
     let build =
         ["build", "--quiet", "--package", "vipwatch-dropin", "--profile", "dropin", "--target"];
+    let musl = dropin_target("musl");
     if has_target(&musl) {
         run_cargo(&[&build[..], &[&musl]].concat())?;
-        return Ok(target_directory().join(&musl).join("dropin").join(DROPIN));
+        return Ok(dropin_path());
     }
     eprintln!(
         "xtask: cannot install the compiler target {musl}; linking against static glibc instead"
     );
-    let gnu = format!("{architecture}-unknown-linux-gnu");
-    let status =
-        cargo().args(build).arg(&gnu).env("RUSTFLAGS", "-C target-feature=+crt-static").status()?;
+    let status = cargo()
+        .args(build)
+        .arg(dropin_target("gnu"))
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .status()?;
     if !status.success() {
         return Err(TaskError("cannot build the drop-in".to_owned()));
     }
-    Ok(target_directory().join(&gnu).join("dropin").join(DROPIN))
+    Ok(dropin_path())
+}
+
+/// The path of the drop-in that [`dropin`] has built.
+pub fn dropin_path() -> PathBuf {
+    let path =
+        |library| target_directory().join(dropin_target(library)).join("dropin").join(DROPIN);
+    Some(path("musl")).filter(|path| path.exists()).unwrap_or_else(|| path("gnu"))
+}
+
+fn dropin_target(library: &str) -> String {
+    format!("{}-unknown-linux-{library}", std::env::consts::ARCH)
 }
 
 /// Builds `vipwatch` with the profile `release`, as it is shipped, or `demo`, which takes less time to build.
@@ -144,37 +156,19 @@ pub struct TestProgram {
     pub path: PathBuf,
 }
 
-/// Builds all tests of the workspace, except those of the packages.
-pub fn tests() -> Result<Vec<TestProgram>, TaskError> {
-    // `cargo test` alone does not build the last four.
-    build_tests(&[
-        "--workspace",
-        "--lib",
-        "--bins",
-        "--test",
-        "netns",
-        "--test",
-        "contract",
-        "--test",
-        "neutron",
-        "--test",
-        "browser",
-    ])
-}
-
-/// Builds the tests of the packages that have these names.
-pub fn package_tests(names: &[&str]) -> Result<Vec<TestProgram>, TaskError> {
-    // The package alone would have other features; see `debug_programs`.
-    let mut options = vec!["--workspace"];
-    for name in names {
-        options.extend(["--test", name]);
+impl TestProgram {
+    /// Package and target, for example `cli/netns`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.package, self.target)
     }
-    build_tests(&options)
 }
 
-fn build_tests(options: &[&str]) -> Result<Vec<TestProgram>, TaskError> {
+/// Builds tests of the workspace: `options` are those with which cargo chooses targets.
+pub fn tests(options: &[&str]) -> Result<Vec<TestProgram>, TaskError> {
     let output = cargo()
         .args(["test", "--no-run", "--message-format=json-render-diagnostics"])
+        // A package alone would have other features; see `debug_programs`.
+        .arg("--workspace")
         .args(options)
         .stderr(Stdio::inherit())
         .output()?;
@@ -195,4 +189,24 @@ fn build_tests(options: &[&str]) -> Result<Vec<TestProgram>, TaskError> {
         })
     };
     Ok(text.lines().filter_map(program).collect())
+}
+
+/// Writes the list of test programs to a file.
+pub fn write_test_programs(programs: &[TestProgram], path: &Path) -> TaskResult {
+    let list: Value = programs
+        .iter()
+        .map(|program| json!([program.package, program.target, program.path.to_str()]))
+        .collect();
+    write(path, list.to_string().as_bytes())
+}
+
+/// Reads what [`write_test_programs`] has written.
+pub fn read_test_programs(path: &Path) -> Result<Vec<TestProgram>, TaskError> {
+    let list: Vec<[String; 3]> = serde_json::from_slice(&std::fs::read(path)?)?;
+    let program = |[package, target, path]: [String; 3]| TestProgram {
+        package,
+        target,
+        path: PathBuf::from(path),
+    };
+    Ok(list.into_iter().map(program).collect())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask test deployment`: checks the examples for deployment tools, each with the linter of its tool.
+//! The suite `deployment`: checks the examples for deployment tools, each with the linter of its tool.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -137,9 +137,24 @@ for container in sets[0]['spec']['template']['spec']['containers']:
         sys.exit('the startupProbe and the livenessProbe run different commands')
 ";
 
+/// Fetches all linters.
+pub fn fetch() -> TaskResult {
+    provision::ansible_lint()?;
+    provision::neutron("29.0.0")?;
+    provision::helm()?;
+    provision::kubernetes_validate()?;
+    Ok(())
+}
+
+/// The directory for the files of the linters.
+fn scratch() -> PathBuf {
+    build::target_directory().join("deployment")
+}
+
 /// Fails with the output of the linter that has found something.
 pub fn check() -> TaskResult {
     let examples = build::root().join("examples");
+    std::fs::create_dir_all(scratch())?;
     ansible(&examples)?;
     helm(&examples.join("helm/vipwatch"))?;
     println!(
@@ -161,7 +176,7 @@ fn ansible(examples: &Path) -> TaskResult {
             .args(ANSIBLE)
             .env("PATH", path)
             .env("ANSIBLE_ROLES_PATH", examples.join("ansible/roles"))
-            .env("ANSIBLE_HOME", build::target_directory().join("peers/ansible-home"))
+            .env("ANSIBLE_HOME", scratch().join("ansible-home"))
             .current_dir(examples),
     )?;
     succeed(
@@ -206,7 +221,7 @@ fn rootwrap(examples: &Path) -> TaskResult {
 
 /// An empty directory for one check.
 fn empty_directory(name: &str) -> Result<PathBuf, TaskError> {
-    let path = std::path::absolute(build::target_directory())?.join("peers").join(name);
+    let path = std::path::absolute(scratch())?.join(name);
     if path.exists() {
         std::fs::remove_dir_all(&path)?;
     }
@@ -219,7 +234,7 @@ fn helm(chart: &Path) -> TaskResult {
     let program = provision::helm()?;
     let environment = provision::kubernetes_validate()?.join("bin");
     let start_limit = start_limit_seconds()?.to_string();
-    let rendered = build::target_directory().join("peers/vipwatch-chart.yaml");
+    let rendered = scratch().join("vipwatch-chart.yaml");
     for values in CHART_VALUES {
         succeed(
             helm_command(&program)
@@ -276,7 +291,7 @@ fn start_limit_seconds() -> Result<u64, TaskError> {
 fn helm_command(program: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--net", "env", "--ignore-environment"]);
-    command.arg(format!("HOME={}", build::target_directory().join("peers/helm-home").display()));
+    command.arg(format!("HOME={}", scratch().join("helm-home").display()));
     command.arg(program);
     command
 }

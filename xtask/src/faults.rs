@@ -4,6 +4,8 @@
 
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::{TaskError, TaskResult, build, provision, sandbox};
 
 pub const HELP: &str = "\
@@ -45,6 +47,12 @@ const FULL_SEEDS: &str = "0..200";
 /// The seeds of the cluster in `cargo xtask test --full`.
 const FULL_CLUSTER_SEEDS: &str = "0..60";
 
+/// The programs of the repository that the runs need.
+pub const PROGRAMS: [&str; 3] = ["vipwatch-faults", "vipwatch", "vipwatch-neutron-switch"];
+
+/// The two kinds of labs.
+pub const LABS: [&str; 2] = ["nodes", "cluster"];
+
 /// Builds everything and runs the seeds.
 pub fn run(args: &[&str]) -> TaskResult {
     provision::programs(&[provision::BASIC, provision::KEEPALIVED, provision::TCPDUMP])?;
@@ -53,25 +61,65 @@ pub fn run(args: &[&str]) -> TaskResult {
     }
     sandbox::check_namespaces()?;
     sandbox::check_users()?;
-    let directory = build::debug_programs(&["vipwatch-faults", "vipwatch"])?;
-    let mut command = Command::new(directory.join("vipwatch-faults"));
+    build::debug_programs(&PROGRAMS)?;
     // `cluster` is the first word.
     let (word, options) = args.split_at(usize::from(args.first() == Some(&"cluster")));
-    command.args(word).arg("--vipwatch").arg(directory.join("vipwatch")).args(options);
-    command.env("VIPWATCH_SOURCE", build::root());
-    command.env("VIPWATCH_MUTATIONS", build::target_directory().join("mutations"));
-    if command.status()?.success() {
+    if command(word, options).status()?.success() {
         return Ok(());
     }
     Err(TaskError("`faults` failed; see above".to_owned()))
 }
 
-/// The short selection of `cargo xtask test`.
-pub fn briefly() -> TaskResult {
-    println!("── faults · short selection");
-    run(&["--quick"])?;
-    println!("── faults · short selection of the cluster");
-    run(&["cluster", "--quick"])
+/// The program that runs the seeds, which is built.
+fn command(lab: &[&str], options: &[&str]) -> Command {
+    let directory = build::target_directory().join("debug");
+    let mut command = sandbox::bound_command();
+    command.arg(directory.join("vipwatch-faults"));
+    command.args(lab).arg("--vipwatch").arg(directory.join("vipwatch")).args(options);
+    command.env("VIPWATCH_SOURCE", build::root());
+    command.env("VIPWATCH_MUTATIONS", build::target_directory().join("mutations"));
+    command
+}
+
+/// The seeds of a run by their verdict.
+#[derive(Default)]
+pub struct JudgedSeeds {
+    pub passed: Vec<u64>,
+    pub failed: Vec<u64>,
+    /// Why seeds failed.
+    pub reasons: Vec<String>,
+}
+
+/// Runs the short selection for a kind of lab, or one seed of it. The programs are built.
+pub fn briefly(lab: &str, seed: Option<&str>) -> Result<JudgedSeeds, TaskError> {
+    println!("── faults · {lab}, short selection");
+    let json = build::target_directory().join(format!("test/faults-{lab}-seeds.json"));
+    let path = json.display().to_string();
+    let mut options = vec!["--quick", "--json", &path];
+    options.extend(seed.into_iter().flat_map(|seed| ["--seed", seed]));
+    let lab: &[&str] = if lab == "cluster" { &["cluster"] } else { &[] };
+    let _ = std::fs::remove_file(&json);
+    let status = command(lab, &options).status()?;
+    let document = std::fs::read_to_string(&json).map_err(|error| {
+        TaskError(format!("`faults` ended with {status}, without results: {error}"))
+    })?;
+    judged_seeds(&serde_json::from_str(&document)?)
+        .ok_or_else(|| TaskError("`faults` wrote results of another form".to_owned()))
+}
+
+fn judged_seeds(document: &Value) -> Option<JudgedSeeds> {
+    let mut seeds = JudgedSeeds::default();
+    for verdict in document["verdicts"].as_array()? {
+        let seed = verdict["seed"].as_u64()?;
+        let failures = verdict["failures"].as_array()?;
+        if failures.is_empty() {
+            seeds.passed.push(seed);
+            continue;
+        }
+        seeds.failed.push(seed);
+        seeds.reasons.extend(failures.iter().map(|failure| format!("seed {seed}: {failure}")));
+    }
+    Some(seeds)
 }
 
 /// The run of `cargo xtask test --full`, which judges deadlines.

@@ -92,7 +92,10 @@ fn run(args: &[&str]) -> TaskResult {
         return run_in_sandbox(rest);
     }
     if *command == sandbox::INSIDE_AS_ROOT {
-        return test::run(rest);
+        return test::run_programs(rest);
+    }
+    if *command == test::STEP {
+        return test::step(rest);
     }
     if let Some(help) = help(command, rest) {
         print!("{help}");
@@ -152,7 +155,7 @@ fn run_in_sandbox(args: &[&str]) -> TaskResult {
     sandbox::set_up()?;
     match args {
         ["demo", rest @ ..] => demo::run(rest),
-        ["test", rest @ ..] => test::run(rest),
+        ["test", rest @ ..] => test::run_programs(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["screenshots", rest @ ..] => screenshots::run(rest),
         ["fuzz", rest @ ..] => fuzz::keepalived::run(rest),

@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask test packages`: makes the packages, and runs the tests of the crate `xtask/packages` as root.
+//! The suite `packages`: makes the packages for the tests of the crate `xtask/packages`, which run as root.
 
-use crate::{TaskError, TaskResult, build, dist, provision, sandbox};
+use std::path::PathBuf;
+
+use crate::{TaskError, TaskResult, build, dist, provision};
 
 /// The version of the packages from which the tests upgrade.
 const PREVIOUS_VERSION: &str = "0.0.1";
 
-/// Makes the packages and runs the tests. `args` is a filter, `--full`, or both.
-pub fn run(args: &[&str]) -> TaskResult {
-    let is_full = args.contains(&"--full");
-    let mut filters = args.iter().copied().filter(|arg| *arg != "--full");
-    let filter = filters.next().unwrap_or_default();
-    if filter.starts_with('-') || filters.next().is_some() {
-        return Err(TaskError(format!(
-            "unknown arguments {args:?}\n  hint: cargo xtask test packages [FILTER] [--full]"
-        )));
-    }
-    sandbox::check_root()?;
-    provision::disk_space()?;
-    provision::programs(&[provision::BASIC, provision::ROOTS, provision::RPM])?;
+/// Fetches what makes the packages, and makes the root of a clean system.
+pub fn fetch(is_full: bool) -> TaskResult {
     if is_full {
         provision::programs(&[provision::RPMLINT, provision::QEMU])?;
     }
-    let target = std::path::absolute(build::target_directory())?;
-    let (packages, previous) = (target.join("packages"), target.join("packages-previous"));
+    provision::cargo_deb()?;
+    provision::neutron("29.0.0")?;
+    vipwatch_packages::archive(&vipwatch_packages::suite(), &roots()?);
+    Ok(())
+}
+
+/// Makes the packages: those with debug builds, or with `is_full` everything that is shipped, twice if `is_verified`.
+pub fn pack(is_full: bool, is_verified: bool) -> TaskResult {
+    let [packages, previous] = directories()?;
     dist::quick(&previous, Some(PREVIOUS_VERSION))?;
-    let mut names = vec!["packages"];
-    if is_full {
-        names.push("packages-full");
-        // A run of some tests is for the work on them: a second build would take most of its time.
-        dist::full(&packages, filter.is_empty())?;
-    } else {
-        dist::quick(&packages, None)?;
-    }
-    let mut line = vec![filter.to_owned()];
-    for program in build::package_tests(&names)? {
-        let name = format!("{}/{}", program.package, program.target);
-        line.extend(["packages".to_owned(), name, program.path.display().to_string()]);
-    }
-    let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    let environment = [
-        ("VIPWATCH_PACKAGES", packages.display().to_string()),
-        ("VIPWATCH_PREVIOUS", previous.display().to_string()),
-        ("VIPWATCH_ROOTS", target.join("roots").display().to_string()),
-        ("VIPWATCH_NEUTRON_29", provision::neutron("29.0.0")?.display().to_string()),
-    ];
-    sandbox::enter_as_root(&line, &environment)
+    if is_full { dist::full(&packages, is_verified) } else { dist::quick(&packages, None) }
+}
+
+/// The directories of the packages, and of those from which the tests upgrade.
+fn directories() -> Result<[PathBuf; 2], TaskError> {
+    let target = std::path::absolute(build::target_directory())?;
+    Ok([target.join("packages"), target.join("packages-previous")])
+}
+
+/// The directory with the roots of clean systems.
+fn roots() -> Result<PathBuf, TaskError> {
+    Ok(provision::cache_directory()?.join("roots"))
+}
+
+/// The environment variables of the test programs.
+pub fn environment() -> Result<Vec<(&'static str, PathBuf)>, TaskError> {
+    let [packages, previous] = directories()?;
+    Ok(vec![
+        ("VIPWATCH_PACKAGES", packages),
+        ("VIPWATCH_PREVIOUS", previous),
+        ("VIPWATCH_ROOTS", roots()?),
+        ("VIPWATCH_NEUTRON_29", provision::neutron("29.0.0")?),
+    ])
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use crate::{TaskError, TaskResult, build, sandbox};
 
 /// A program and the Debian package that has it.
-type Need = (&'static str, &'static str);
+pub type Need = (&'static str, &'static str);
 
 /// For every command that creates namespaces.
 pub const BASIC: &[Need] = &[("ip", "iproute2"), ("unshare", "util-linux"), ("mount", "mount")];
@@ -100,6 +100,36 @@ pub fn disk_space() -> TaskResult {
     )))
 }
 
+/// The directory for software that is fetched or compiled once for all clones: Python environments, archives of npm, tools
+/// from crates.io, roots of Debian. It may be deleted at any time.
+pub fn cache_directory() -> Result<PathBuf, TaskError> {
+    let base =
+        std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let base = base.filter(|path| path.is_absolute()).or_else(home);
+    let base =
+        base.ok_or_else(|| TaskError("neither XDG_CACHE_HOME nor HOME is set".to_owned()))?;
+    let directory = base.join("vipwatch");
+    std::fs::create_dir_all(&directory).map_err(|error| {
+        TaskError(format!(
+            "cannot create {}: {error}\n  hint: set XDG_CACHE_HOME to a directory that you may write",
+            directory.display()
+        ))
+    })?;
+    Ok(directory)
+}
+
+/// Waits until no other clone fetches software into the same directory.
+fn lock_cache() -> Result<std::fs::File, TaskError> {
+    let path = cache_directory()?.join("lock");
+    let file = std::fs::File::options().create(true).truncate(false).write(true).open(path)?;
+    if file.try_lock().is_err() {
+        eprintln!("xtask: waiting for another command that fetches software");
+        file.lock()?;
+    }
+    Ok(file)
+}
+
 /// Installs the programs that are missing.
 pub fn programs(needs: &[&[Need]]) -> TaskResult {
     let missing: Vec<Need> = needs
@@ -112,7 +142,9 @@ pub fn programs(needs: &[&[Need]]) -> TaskResult {
     if missing.is_empty() {
         return Ok(());
     }
-    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    packages.sort_unstable();
+    packages.dedup();
     install(&packages)?;
     for (program, package) in missing {
         if find(program).is_none() {
@@ -204,9 +236,9 @@ pub fn cargo_cyclonedx() -> Result<PathBuf, TaskError> {
     cargo_tool("cargo-cyclonedx", "0.5.9", &[])
 }
 
-/// The path of a program from crates.io. It is built below `target/tools` if it is not installed.
+/// The path of a program from crates.io. It is built below the cache directory if it is not installed.
 fn cargo_tool(name: &str, version: &str, options: &[&str]) -> Result<PathBuf, TaskError> {
-    let tools = build::target_directory().join("tools");
+    let tools = cache_directory()?.join(format!("{name}-{version}"));
     let built = tools.join("bin").join(name);
     let installed = find(name).or_else(|| {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -217,9 +249,10 @@ fn cargo_tool(name: &str, version: &str, options: &[&str]) -> Result<PathBuf, Ta
     if let Some(path) = installed.or_else(|| Some(built.clone()).filter(|path| path.is_file())) {
         return Ok(path);
     }
+    let _lock = lock_cache()?;
     let source = format!("{name}@{version}");
     eprintln!("xtask: building {source} (one or two minutes, once)");
-    let scratch = tools.join(format!("build-{name}"));
+    let scratch = tools.join("build");
     let status = build::cargo()
         // Not optimised: these programs run for seconds, and an optimised build takes several minutes longer.
         .args(["install", "--quiet", "--locked", "--debug", &source, "--root"])
@@ -251,13 +284,18 @@ pub fn schemathesis() -> Result<PathBuf, TaskError> {
     python_package("schemathesis", "4.32.5")
 }
 
-/// Installs a Python package into an environment of its own below `target/peers`, once; returns its directory.
+/// Installs a Python package into an environment of its own below the cache directory, once; returns its directory.
 fn python_package(name: &str, version: &str) -> Result<PathBuf, TaskError> {
-    programs(&[PEERS])?;
-    let directory =
-        crate::build::target_directory().join("peers").join(format!("{name}-{version}"));
+    let directory = cache_directory()?.join(format!("{name}-{version}"));
     let mark = directory.join("complete");
-    if mark.exists() {
+    // The environment has a link to the system's Python, which an upgrade of the system may remove.
+    let is_complete = || mark.exists() && directory.join("bin/python").exists();
+    if is_complete() {
+        return Ok(directory);
+    }
+    programs(&[PEERS])?;
+    let _lock = lock_cache()?;
+    if is_complete() {
         return Ok(directory);
     }
     eprintln!(
@@ -330,11 +368,12 @@ pub fn helm() -> Result<PathBuf, TaskError> {
 /// npm, or with curl on a machine without npm. No script of the package runs.
 fn npm_file(package: &NpmArchive, file: &str) -> Result<PathBuf, TaskError> {
     let NpmArchive { name, version, sha512 } = package;
-    let directory = build::target_directory().join("peers").join(format!("{name}-{version}"));
+    let directory = cache_directory()?.join(format!("{name}-{version}"));
     let wanted = directory.join("package").join(file);
     if wanted.exists() {
         return Ok(wanted);
     }
+    let _lock = lock_cache()?;
     std::fs::create_dir_all(&directory)?;
     eprintln!("xtask: fetching {name} {version} from npm into {}", directory.display());
     let archive = format!("{name}-{version}.tgz");

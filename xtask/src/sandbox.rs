@@ -3,11 +3,14 @@
 //! removes all namespaces when the first process ends; the rest of the system is not changed.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::{TaskError, TaskResult};
+
+/// A directory for temporary files in the sandbox, which disappears with it, also after a kill.
+pub const TEMPORARY: &str = "/run/tmp";
 
 /// The internal command of `xtask` for the process in the sandbox.
 pub const INSIDE: &str = "inside";
@@ -17,7 +20,8 @@ pub const INSIDE_AS_ROOT: &str = "inside-as-root";
 
 /// Runs this program again in new namespaces, with the internal command and `args`.
 pub fn enter(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
-    let mut command = unshare();
+    let mut command = bound_command();
+    append(&mut command, &unshare());
     command.arg(std::env::current_exe()?).arg(INSIDE).args(args);
     command.env(vipwatch_testkit::lab::LAB_VARIABLE, "1");
     command.envs(environment.iter().map(|(name, value)| (name, value)));
@@ -32,10 +36,11 @@ pub fn enter(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
 /// Runs this program again as root, in new namespaces for mounts and processes only: the tests of the packages boot
 /// systems with a systemd, and use the network for the packages of Debian.
 pub fn enter_as_root(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
-    let mut command = Command::new(if is_root() { "env" } else { "sudo" });
+    let mut command = bound_command();
     if !is_root() {
-        command.args(["-n", "env"]);
+        command.args(["sudo", "-n"]);
     }
+    command.arg("env");
     let path = std::env::var("PATH").unwrap_or_default();
     command.arg(format!("PATH={path}:/usr/sbin:/sbin"));
     command.args(environment.iter().map(|(name, value)| format!("{name}={value}")));
@@ -46,6 +51,19 @@ pub fn enter_as_root(args: &[&str], environment: &[(&str, String)]) -> TaskResul
         return Ok(());
     }
     Err(TaskError("the tests of the packages failed; see above".to_owned()))
+}
+
+/// The beginning of a command whose process ends together with this one. A namespace's first process and `unshare` ignore
+/// Ctrl-C: without this, the tests would run on.
+pub fn bound_command() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]);
+    command
+}
+
+/// Appends the program and the arguments of another command.
+fn append(command: &mut Command, other: &Command) {
+    command.arg(other.get_program()).args(other.get_args());
 }
 
 /// Fails if this program can neither be root nor become root without a password.
@@ -131,9 +149,10 @@ pub fn is_root() -> bool {
 pub fn set_up() -> TaskResult {
     mount(&["--make-rprivate", "/"])?;
     mount(&["-t", "tmpfs", "tmpfs", "/run"])?;
-    for directory in ["netns", "lock", "dev", "devices"] {
+    for directory in ["netns", "lock", "dev", "devices", "tmp"] {
         fs::create_dir_all(Path::new("/run").join(directory))?;
     }
+    fs::set_permissions("/run/tmp", fs::Permissions::from_mode(0o1777))?;
     mount(&["--rbind", "/dev", "/run/devices"])?;
     for name in ["null", "zero", "full", "random", "urandom", "tty"] {
         let (from, to) = (format!("/run/devices/{name}"), format!("/run/dev/{name}"));

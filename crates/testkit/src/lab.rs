@@ -29,11 +29,9 @@ impl Lab {
             "this needs network namespaces of its own; hint: run `cargo xtask test`"
         );
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // A short path: the path of the agent's socket may have 107 bytes.
-        let directory = tempfile::Builder::new()
-            .prefix("vw")
-            .tempdir_in("/tmp")
-            .expect("create a temporary directory");
+        // The directory has a short path: the path of the agent's socket may have 107 bytes.
+        let directory =
+            tempfile::Builder::new().prefix("vw").tempdir().expect("create a temporary directory");
         Self { directory, number }
     }
 

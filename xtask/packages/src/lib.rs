@@ -22,7 +22,7 @@ pub use load::RoleChanges;
 pub use machine::Machine;
 pub use outcome::CommandOutcome;
 pub use process::MachineProcess;
-pub use root::{Root, suite};
+pub use root::{Root, archive, suite};
 
 use std::path::PathBuf;
 

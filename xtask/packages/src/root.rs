@@ -107,7 +107,7 @@ fn unpacked(suite: &str) -> PathBuf {
     if base.exists() {
         return base;
     }
-    let archive = archive(suite);
+    let archive = archive(suite, &directory("VIPWATCH_ROOTS"));
     let is_mounted = Path::new(MOUNTED).join("mounted");
     if !is_mounted.exists() {
         run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=4g", "tmpfs", MOUNTED]));
@@ -125,10 +125,9 @@ fn unpacked(suite: &str) -> PathBuf {
     base
 }
 
-/// The archive with the root of a release; mmdebstrap makes it if it does not exist.
-fn archive(suite: &str) -> PathBuf {
-    let roots = directory("VIPWATCH_ROOTS");
-    fs::create_dir_all(&roots).unwrap();
+/// The archive with the root of a release, in the directory `roots`; mmdebstrap makes it if it does not exist.
+pub fn archive(suite: &str, roots: &Path) -> PathBuf {
+    fs::create_dir_all(roots).unwrap();
     let archive = roots.join(format!("{suite}-{}.tar", INCLUDED.join("-")));
     if archive.exists() {
         return archive;

@@ -58,7 +58,7 @@ fn includes_are_read_as_by_keepalived() {
             format!("include defs.inc\n{}", instance("A", "", "$IP")),
         )
         .with("defs.inc", "$IP=10.0.0.4"),
-        case("the directory of an included file", "include conf.d/a.conf\n")
+        case("an included directory", "include conf.d/a.conf\n")
             .with("conf.d/a.conf", instance("${_PWD}", "", "10.0.0.1")),
         case("a name in a definition", format!("$DIR=conf.d\ninclude ${{DIR}}/a.conf\n{b}"))
             .with("conf.d/a.conf", a.clone()),

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `--repeat N`: runs suites several times, with or without busy loops beside them, and counts the failures of each test.
+
+use std::collections::BTreeMap;
+use std::process::Child;
+
+use super::options::TestOptions;
+use super::plan::{preparation, suite_steps};
+use super::report::Report;
+use super::steps::{self, StepEnd};
+use super::suite::Suite;
+use crate::{TaskError, TaskResult, sandbox};
+
+/// Builds once, then runs the suites `count` times.
+pub fn run(options: &TestOptions, count: u32) -> TaskResult {
+    let suites = match &options.suites[..] {
+        [] => Suite::ALL.into_iter().filter(|suite| suite.is_repeated()).collect(),
+        suites => suites.to_vec(),
+    };
+    let prepared = steps::run(preparation(&suites, false))?;
+    if prepared.iter().any(|result| result.end != StepEnd::Ended { is_ok: true }) {
+        return Report::new(&[], prepared).finish();
+    }
+    let _load = options.has_load.then(BusyLoops::start).transpose()?;
+    let mut failures: BTreeMap<String, u32> = BTreeMap::new();
+    for round in 1..=count {
+        println!("round {round} of {count}");
+        let mut steps = suite_steps(&suites, options);
+        for step in &mut steps {
+            step.after.clear();
+        }
+        for name in failed_names(&suites, steps::run(steps)?) {
+            *failures.entry(name).or_default() += 1;
+        }
+    }
+    if failures.is_empty() {
+        println!("\nno test failed in {count} rounds");
+        return Ok(());
+    }
+    println!("\n{:>6}  test", "failed");
+    for (name, times) in &failures {
+        println!("{times:>2} of {count:<2} {name}");
+    }
+    Err(TaskError(format!(
+        "{} tests failed at least once; their output is above\n  hint: docs/operations/flake-patterns.md",
+        failures.len()
+    )))
+}
+
+/// The names of the tests that failed in a round, and of suites without tests that failed. Prints the output of the tests.
+fn failed_names(suites: &[Suite], results: Vec<steps::StepResult>) -> Vec<String> {
+    let failed = |result: &&steps::StepResult| result.end != StepEnd::Ended { is_ok: true };
+    let mut steps: Vec<String> =
+        results.iter().filter(failed).map(|result| result.name.clone()).collect();
+    let report = Report::new(suites, results);
+    let mut names = Vec::new();
+    for (suite, outcome) in report.outcomes() {
+        outcome.print_failures();
+        if !outcome.failed.is_empty() {
+            steps.retain(|name| name != suite.name());
+        }
+        names.extend(outcome.failed.iter().map(ToString::to_string));
+    }
+    names.extend(steps);
+    names
+}
+
+/// Processes that use the processors, one for each. They end together with this process.
+struct BusyLoops(Vec<Child>);
+
+impl BusyLoops {
+    fn start() -> Result<Self, TaskError> {
+        let count = std::thread::available_parallelism()?.get();
+        let start = |_| sandbox::bound_command().args(["sh", "-c", "while :; do :; done"]).spawn();
+        Ok(Self((0..count).map(start).collect::<Result<_, _>>()?))
+    }
+}
+
+impl Drop for BusyLoops {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The end of a run of several suites: failed tests with their output, flaky tests, and a table of all steps.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::outcome::{Outcome, TestName};
+use super::steps::{self, StepEnd, StepResult};
+use super::suite::Suite;
+use super::suite_run::outcome_path;
+use crate::{TaskError, TaskResult, build};
+
+/// Last lines of the log of a failed step without tests.
+const LOG_LINES: usize = 60;
+
+/// The results of all steps.
+pub struct Report {
+    results: Vec<StepResult>,
+    /// The outcomes of the suites with tests.
+    outcomes: Vec<(Suite, Outcome)>,
+    flaky: Vec<TestName>,
+}
+
+impl Report {
+    pub fn new(suites: &[Suite], results: Vec<StepResult>) -> Self {
+        let outcomes = suites
+            .iter()
+            .filter(|suite| has_run(&results, suite.name()))
+            .filter_map(|suite| Some((*suite, Outcome::read(&outcome_path(*suite))?)))
+            .collect();
+        Self { results, outcomes, flaky: Vec::new() }
+    }
+
+    pub fn outcomes(&self) -> &[(Suite, Outcome)] {
+        &self.outcomes
+    }
+
+    /// The failed tests that may run once more.
+    pub fn repeatable(&self) -> Vec<(Suite, TestName)> {
+        let suites = self.outcomes.iter().filter(|(suite, _)| suite.has_real_programs());
+        let failed = suites
+            .flat_map(|(suite, outcome)| outcome.failed.iter().map(|test| (*suite, test.clone())));
+        // A program that a signal has ended has no single test to repeat.
+        failed.filter(|(_, test)| !test.name.is_empty()).collect()
+    }
+
+    /// Takes the result of a second run: a test that passes is flaky.
+    pub fn repeated(&mut self, suite: Suite, test: &TestName, results: &[StepResult]) {
+        let has_passed = results.iter().all(|result| result.end == StepEnd::Ended { is_ok: true });
+        if has_passed && let Some(outcome) = self.outcome_of(suite) {
+            outcome.failed.retain(|failed| failed != test);
+            outcome.passed.push(test.clone());
+            self.flaky.push(test.clone());
+        }
+    }
+
+    fn outcome_of(&mut self, suite: Suite) -> Option<&mut Outcome> {
+        self.outcomes.iter_mut().find(|(other, _)| *other == suite).map(|(_, outcome)| outcome)
+    }
+
+    /// Whether a step has failed. A suite whose failed tests are all flaky has not.
+    fn has_failed(&self, result: &StepResult) -> bool {
+        let outcome = self.outcomes.iter().find(|(suite, _)| suite.name() == result.name);
+        match outcome {
+            Some((_, outcome)) if !outcome.passed.is_empty() => !outcome.failed.is_empty(),
+            _ => result.end != StepEnd::Ended { is_ok: true },
+        }
+    }
+
+    /// Prints everything; an error if something has failed.
+    pub fn finish(&self) -> TaskResult {
+        for (_, outcome) in &self.outcomes {
+            outcome.print_failures();
+        }
+        let failed: Vec<&StepResult> =
+            self.results.iter().filter(|result| self.has_failed(result)).collect();
+        for result in &failed {
+            self.print_log(result);
+        }
+        println!("\n{}", self.table());
+        let count = |of: fn(&Outcome) -> usize| -> usize {
+            self.outcomes.iter().map(|(_, outcome)| of(outcome)).sum()
+        };
+        let passed = count(|outcome| outcome.passed.len());
+        // A step without tests counts as one.
+        let failed_tests = count(|outcome| outcome.failed.len());
+        let failed_count = failed_tests.max(failed.len());
+        println!("{passed} passed, {failed_count} failed");
+        let names: Vec<String> = self.flaky.iter().map(|test| format!("flaky: {test}\n")).collect();
+        let path = build::target_directory().join("flaky.txt");
+        if !names.is_empty() {
+            build::write(&path, names.concat().as_bytes())?;
+        } else if path.exists() {
+            std::fs::remove_file(&path)?;
+        }
+        print!("{}", names.concat());
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = failed.iter().map(|result| result.name.as_str()).collect();
+        Err(TaskError(format!(
+            "failed: {}\n  hint: the whole output is in {}",
+            names.join(", "),
+            steps::log_path("STEP").display()
+        )))
+    }
+
+    /// Prints the end of the log of a failed step that has no tests, such as a build.
+    fn print_log(&self, result: &StepResult) {
+        let has_tests = self
+            .outcomes
+            .iter()
+            .any(|(suite, outcome)| suite.name() == result.name && !outcome.failed.is_empty());
+        if has_tests || result.end == StepEnd::NotStarted {
+            return;
+        }
+        let log = std::fs::read_to_string(steps::log_path(&result.name)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        println!("── {} (the last lines)", result.name);
+        for line in &lines[lines.len().saturating_sub(LOG_LINES)..] {
+            println!("{line}");
+        }
+    }
+
+    /// A line for each step: wall time, CPU time, tests, and the budget of CONTRIBUTING.md.
+    fn table(&self) -> String {
+        let mut text =
+            format!("{:<18} {:>8} {:>8} {:>7} {:>8}\n", "step", "wall", "CPU", "tests", "budget");
+        let (mut cpu, mut end) = (Duration::ZERO, Duration::ZERO);
+        for result in &self.results {
+            cpu += result.cpu;
+            end = end.max(result.ended);
+            let suite = Suite::named(&result.name);
+            let outcome = self.outcomes.iter().find(|(other, _)| Some(*other) == suite);
+            let tests = outcome.map_or_else(String::new, |(_, outcome)| {
+                (outcome.passed.len() + outcome.failed.len()).to_string()
+            });
+            let budget = suite.map_or_else(String::new, |suite| format!("{} s", suite.budget()));
+            let (wall, cpu) = (seconds(result.wall), seconds(result.cpu));
+            let _ = writeln!(text, "{:<18} {wall:>8} {cpu:>8} {tests:>7} {budget:>8}", result.name);
+        }
+        let (end, cpu) = (seconds(end), seconds(cpu));
+        let _ = writeln!(text, "{:<18} {end:>8} {cpu:>8} {:>7} {BUDGET:>8}", "all", "");
+        text
+    }
+}
+
+/// The budget of a whole run, in CONTRIBUTING.md too.
+const BUDGET: &str = "900 s";
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs())
+}
+
+fn has_run(results: &[StepResult], name: &str) -> bool {
+    results.iter().any(|result| result.name == name && result.end != StepEnd::NotStarted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(name: &str) -> TestName {
+        TestName { program: "cli/netns".to_owned(), name: name.to_owned() }
+    }
+
+    fn ended(name: &str, is_ok: bool) -> StepResult {
+        StepResult {
+            name: name.to_owned(),
+            end: StepEnd::Ended { is_ok },
+            wall: Duration::from_secs(1),
+            cpu: Duration::from_secs(1),
+            ended: Duration::from_secs(1),
+        }
+    }
+
+    fn report(suite: Suite) -> Report {
+        let outcome =
+            Outcome { passed: vec![test("a")], failed: vec![test("b")], failures: Vec::new() };
+        Report {
+            results: vec![ended(suite.name(), false)],
+            outcomes: vec![(suite, outcome)],
+            flaky: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_test_that_passes_alone_is_flaky_and_its_suite_has_not_failed() {
+        let mut report = report(Suite::Netns);
+        let [(suite, name)] = &report.repeatable()[..] else { panic!("one test") };
+        assert!(report.has_failed(&report.results[0]));
+        report.repeated(*suite, &name.clone(), &[ended("netns-again", true)]);
+        assert!(!report.has_failed(&report.results[0]));
+        assert_eq!(report.flaky, [test("b")]);
+    }
+
+    #[test]
+    fn a_test_that_fails_twice_has_failed() {
+        let mut report = report(Suite::Netns);
+        report.repeated(Suite::Netns, &test("b"), &[ended("netns-again", false)]);
+        assert!(report.has_failed(&report.results[0]) && report.flaky.is_empty());
+    }
+
+    #[test]
+    fn failed_unit_and_contract_tests_are_not_repeated() {
+        assert!(report(Suite::Unit).repeatable().is_empty());
+        assert!(report(Suite::Contract).repeatable().is_empty());
+    }
+}

@@ -228,11 +228,13 @@ fn another_holder_of_an_address_is_logged() {
     let other = network.lab.netns("other");
     network.switch.plug(&other, "eth0", "port-o");
     other.ip("address add 192.0.2.8/24 dev eth0");
-    let config = "announce_count = 1\nannounce_second_burst = 0\nannounce_check = 0.5";
+    let config = "announce_count = 1\nannounce_second_burst = 0\nannounce_check = 60";
     network.start(&["--announce", "primary"], config);
     network.router.take_vip();
     let mac = mac_of(&other, "eth0");
     network.router.wait_for_log(&format!("is also at {mac}, seen on qg-1"));
+    // The check ends with the role.
+    network.router.drop_vip();
     network.router.wait_for_log("1 duplicate holders");
 }
 

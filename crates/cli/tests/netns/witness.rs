@@ -409,10 +409,14 @@ fn settings_that_differ_between_two_nodes_are_found() {
     wait_for_role(&first.fixture, "VI", "primary");
     let (_other, _other_node) = second.start("eth0", 100, "", "192.0.2.100/24");
     wait_for_finding(&second.fixture, "audit finding", "peer-configuration-differs");
-    let text = second.fixture.run_text(&["doctor"]);
-    assert!(text.contains("addresses with 192.0.2.101"), "{text}");
-    let seen = second.adverts();
-    assert_eq!(foreign(&seen).unwrap().differences, ["addresses with 192.0.2.101"]);
+    // An advert that is late ends the finding for a moment.
+    let doctor = || second.fixture.run_text(&["doctor"]);
+    wait_showing("the difference in doctor", doctor, || {
+        doctor().contains("addresses with 192.0.2.101").then_some(())
+    });
+    second.wait_for_adverts("the difference in the adverts", |adverts| {
+        foreign(adverts).is_some_and(|host| host.differences == ["addresses with 192.0.2.101"])
+    });
 }
 
 #[test]

@@ -19,6 +19,20 @@ use super::suite::Suite;
 use super::suite_run::has_downloads;
 use crate::{TaskError, TaskResult, bench};
 
+/// The order in which suites are prepared, and run within a lane: the long ones first.
+const ORDER: [Suite; 10] = [
+    Suite::Unit,
+    Suite::Netns,
+    Suite::Packages,
+    Suite::Neutron,
+    Suite::Contract,
+    Suite::Browser,
+    Suite::Faults,
+    Suite::Deployment,
+    Suite::Check,
+    Suite::Fuzz,
+];
+
 /// Runs the suites of the command line, or all.
 pub fn run(options: &TestOptions) -> TaskResult {
     let suites = chosen(options);
@@ -52,8 +66,8 @@ pub fn preparation(suites: &[Suite], is_full: bool) -> Vec<Step> {
         step("install", [&["install"], &names[..]].concat(), "install"),
         step("build", [&["build"], &names[..]].concat(), "cargo"),
     ];
-    for suite in suites.iter().filter(|suite| has_downloads(**suite)) {
-        let mut fetch = step(&fetch_name(*suite), vec!["fetch", suite.name()], "install");
+    for suite in ORDER.into_iter().filter(|suite| suites.contains(suite) && has_downloads(*suite)) {
+        let mut fetch = step(&fetch_name(suite), vec!["fetch", suite.name()], "install");
         fetch.after.push("install".to_owned());
         steps.push(fetch);
     }
@@ -86,13 +100,8 @@ fn step(name: &str, args: Vec<&str>, lane: &'static str) -> Step {
 
 /// The steps that run the suites, in the order in which they start within a lane.
 pub fn suite_steps(suites: &[Suite], options: &TestOptions) -> Vec<Step> {
-    use Suite::{
-        Browser, Check, Contract, Deployment, Faults, Fuzz, Netns, Neutron, Packages, Unit,
-    };
-    // The long suites first.
-    let order =
-        [Unit, Netns, Neutron, Packages, Contract, Browser, Faults, Deployment, Check, Fuzz];
-    let chosen = order.into_iter().filter(|suite| suites.contains(suite));
+    use Suite::{Check, Deployment, Fuzz, Packages};
+    let chosen = ORDER.into_iter().filter(|suite| suites.contains(suite));
     chosen
         .map(|suite| {
             let mut step =

@@ -140,3 +140,27 @@ impl Suite {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budgets_are_those_in_contributing_md() {
+        let text = std::fs::read_to_string(crate::build::root().join("CONTRIBUTING.md")).unwrap();
+        for suite in Suite::ALL {
+            let is_row = |line: &&str| {
+                line.contains(&format!("`{}`", suite.name())) && line.ends_with(" s |")
+            };
+            let row = text.lines().find(is_row).unwrap_or_default();
+            assert!(row.ends_with(&format!("| {} s |", suite.budget())), "{suite:?}: {row:?}");
+        }
+    }
+
+    #[test]
+    fn every_suite_has_a_name_of_its_own() {
+        for suite in Suite::ALL {
+            assert_eq!(Suite::named(suite.name()), Some(suite));
+        }
+    }
+}

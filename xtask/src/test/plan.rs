@@ -36,9 +36,12 @@ const ORDER: [Suite; 10] = [
 /// Runs the suites of the command line, or all.
 pub fn run(options: &TestOptions) -> TaskResult {
     let suites = chosen(options);
+    if options.suites.is_empty() && !options.filter.is_empty() {
+        println!("no suite named: all tests with {:?} in their name run", options.filter);
+    }
     let mut steps = preparation(&suites, options.is_full);
     steps.extend(suite_steps(&suites, options));
-    let mut report = Report::new(&suites, steps::run(steps)?);
+    let mut report = Report::new(&suites, steps::run(steps)?, !options.filter.is_empty());
     if std::env::var_os("CI").is_some_and(|value| value == "true") {
         repeat_failed(&mut report)?;
     }

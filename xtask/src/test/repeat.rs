@@ -19,7 +19,7 @@ pub fn run(options: &TestOptions, count: u32) -> TaskResult {
     };
     let prepared = steps::run(preparation(&suites, false))?;
     if prepared.iter().any(|result| result.end != StepEnd::Ended { is_ok: true }) {
-        return Report::new(&[], prepared).finish();
+        return Report::new(&[], prepared, false).finish();
     }
     let _load = options.has_load.then(BusyLoops::start).transpose()?;
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();
@@ -52,7 +52,7 @@ fn failed_names(suites: &[Suite], results: Vec<steps::StepResult>) -> Vec<String
     let failed = |result: &&steps::StepResult| result.end != StepEnd::Ended { is_ok: true };
     let mut steps: Vec<String> =
         results.iter().filter(failed).map(|result| result.name.clone()).collect();
-    let report = Report::new(suites, results);
+    let report = Report::new(suites, results, false);
     let mut names = Vec::new();
     for (suite, outcome) in report.outcomes() {
         outcome.print_failures();

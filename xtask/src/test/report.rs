@@ -19,16 +19,18 @@ pub struct Report {
     /// The outcomes of the suites with tests.
     outcomes: Vec<(Suite, Outcome)>,
     flaky: Vec<TestName>,
+    /// Whether only tests with a text in their name run.
+    has_filter: bool,
 }
 
 impl Report {
-    pub fn new(suites: &[Suite], results: Vec<StepResult>) -> Self {
+    pub fn new(suites: &[Suite], results: Vec<StepResult>, has_filter: bool) -> Self {
         let outcomes = suites
             .iter()
             .filter(|suite| has_run(&results, suite.name()))
             .filter_map(|suite| Some((*suite, Outcome::read(&outcome_path(*suite))?)))
             .collect();
-        Self { results, outcomes, flaky: Vec::new() }
+        Self { results, outcomes, flaky: Vec::new(), has_filter }
     }
 
     pub fn outcomes(&self) -> &[(Suite, Outcome)] {
@@ -58,11 +60,14 @@ impl Report {
         self.outcomes.iter_mut().find(|(other, _)| *other == suite).map(|(_, outcome)| outcome)
     }
 
-    /// Whether a step has failed. A suite whose failed tests are all flaky has not.
+    /// Whether a step has failed. A suite whose failed tests are all flaky has not; a suite in which no test has the text
+    /// of the filter has not either.
     fn has_failed(&self, result: &StepResult) -> bool {
         let outcome = self.outcomes.iter().find(|(suite, _)| suite.name() == result.name);
         match outcome {
-            Some((_, outcome)) if !outcome.passed.is_empty() => !outcome.failed.is_empty(),
+            Some((_, outcome)) if !outcome.passed.is_empty() || self.has_filter => {
+                !outcome.failed.is_empty()
+            }
             _ => result.end != StepEnd::Ended { is_ok: true },
         }
     }
@@ -94,6 +99,9 @@ impl Report {
             std::fs::remove_file(&path)?;
         }
         print!("{}", names.concat());
+        if failed.is_empty() && self.has_filter && passed == 0 {
+            return Err(TaskError("no test has this text in its name".to_owned()));
+        }
         if failed.is_empty() {
             return Ok(());
         }
@@ -181,7 +189,17 @@ mod tests {
             results: vec![ended(suite.name(), false)],
             outcomes: vec![(suite, outcome)],
             flaky: Vec::new(),
+            has_filter: false,
         }
+    }
+
+    #[test]
+    fn a_suite_without_a_test_has_failed_unless_there_is_a_filter() {
+        let mut report = report(Suite::Netns);
+        report.outcomes[0].1 = Outcome::default();
+        assert!(report.has_failed(&report.results[0]));
+        report.has_filter = true;
+        assert!(!report.has_failed(&report.results[0]));
     }
 
     #[test]

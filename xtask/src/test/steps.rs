@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions};
@@ -72,7 +73,7 @@ pub fn run(mut waiting: Vec<Step>) -> Result<Vec<StepResult>, TaskError> {
             match readiness(step, &waiting[..index], &running, &results) {
                 Readiness::Ready => {
                     report(&format!("{} …", step.name));
-                    running.push(RunningStep::start(waiting.remove(index), &program)?);
+                    running.push(RunningStep::start(waiting.remove(index), program)?);
                 }
                 Readiness::NeverReady => {
                     let step = waiting.remove(index);
@@ -98,18 +99,19 @@ pub fn run(mut waiting: Vec<Step>) -> Result<Vec<StepResult>, TaskError> {
 }
 
 /// A second name of this program. `cargo xtask` may be built again during the run, which removes the first one.
-fn kept_program() -> Result<PathBuf, TaskError> {
-    let (current, kept) = (std::env::current_exe()?, directory().join("xtask"));
-    if current == kept {
+fn kept_program() -> Result<&'static Path, TaskError> {
+    static KEPT: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(kept) = KEPT.get() {
         return Ok(kept);
     }
+    let (current, kept) = (std::env::current_exe()?, directory().join("xtask"));
     if kept.exists() {
         std::fs::remove_file(&kept)?;
     }
     if std::fs::hard_link(&current, &kept).is_err() {
         std::fs::copy(&current, &kept)?;
     }
-    Ok(kept)
+    Ok(KEPT.get_or_init(|| kept))
 }
 
 enum Readiness {

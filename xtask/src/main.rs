@@ -101,10 +101,6 @@ fn run(args: &[&str]) -> TaskResult {
         print!("{help}");
         return Ok(());
     }
-    if *command != "sample" {
-        // Every other command builds `vipwatch` or its tests.
-        provision::protoc()?;
-    }
     match *command {
         "demo" => demo::prepare(rest),
         "test" => test::prepare(rest),

@@ -156,18 +156,6 @@ pub fn programs(needs: &[&[Need]]) -> TaskResult {
     Ok(())
 }
 
-/// Installs protoc, which compiles etcd's protocol when `vipwatch` is built, and the definitions that it includes.
-pub fn protoc() -> TaskResult {
-    let has_definitions = |protoc: PathBuf| {
-        let directory = protoc.parent()?.parent()?.join("include/google/protobuf");
-        directory.join("descriptor.proto").is_file().then_some(())
-    };
-    if find("protoc").and_then(has_definitions).is_some() {
-        return Ok(());
-    }
-    install(&["protobuf-compiler", "libprotobuf-dev"])
-}
-
 /// Installs Debian packages, as root or with sudo without a password.
 fn install(packages: &[&str]) -> TaskResult {
     let advice = format!("sudo apt-get install {}", packages.join(" "));

@@ -7,8 +7,10 @@
 mod connect;
 mod endpoints;
 mod error;
+mod grpc;
 mod kv;
 mod lease;
+pub mod messages;
 mod settings;
 mod watch;
 

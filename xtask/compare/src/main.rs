@@ -2,8 +2,7 @@
 //! Makes small changes to valid configurations of keepalived, and compares the instances that real keepalived and discovery
 //! read. `cargo xtask fuzz keepalived` builds this program and starts it in namespaces of its own.
 //!
-//! It is a crate of its own, because `xtask` does not depend on the node: `xtask` must build on a machine that has only Rust,
-//! and the node needs the protobuf compiler, which `xtask` installs.
+//! It is a crate of its own, so that `xtask`, which every command builds first, does not wait for the node.
 
 mod compare;
 mod mutation;

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use etcd_client::{Channel, Client, ConnectOptions, KvClient, LeaseClient, WatchClient};
+use tonic::Status;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-use super::{EtcdError, EtcdSettings};
+use super::grpc::GrpcClient;
+use super::messages::EtcdRequest;
+use super::{EtcdError, EtcdLogin, EtcdSettings};
 
 /// The number of bytes that etcd may send on one stream before the client has read them. The default of the library is
 /// 2 MiB.
@@ -27,9 +29,6 @@ const REQUEST_BUFFER: usize = 16;
 /// every five seconds.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The greatest answer that is accepted, in bytes. etcd accepts values of 1.5 MiB by default.
-pub(crate) const MAX_ANSWER: usize = 4 * 1024 * 1024;
-
 /// The files with the certificate authorities of the system: Debian, Red Hat.
 const SYSTEM_AUTHORITIES: [&str; 2] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
@@ -38,7 +37,7 @@ const SYSTEM_AUTHORITIES: [&str; 2] =
 pub struct EtcdConnection {
     endpoint: String,
     timeout: Duration,
-    client: Client,
+    client: GrpcClient,
     /// Whether etcd has answered a request.
     has_answered: AtomicBool,
 }
@@ -51,16 +50,17 @@ impl EtcdConnection {
         let connect =
             async { channel.connect().await.map_err(|error| EtcdError::connect(endpoint, error)) };
         let channel = limited(timeout, "the attempt to connect", connect).await?;
-        // A member without a leader ends its watches, so that the session leaves it.
-        let mut options = ConnectOptions::new().with_require_leader(true);
-        if let Some(login) = &settings.login {
-            options = options.with_user(login.user.as_str(), login.password.text()?);
+        let mut client = GrpcClient::new(channel);
+        if let Some(EtcdLogin { user, password }) = &settings.login {
+            let (user, password) = (user.clone(), password.text()?.into_owned());
+            let login = async {
+                let done = client.log_in(user, password).await;
+                done.map_err(|status| {
+                    EtcdError::request("the login", endpoint, &status).first(endpoint)
+                })
+            };
+            limited(timeout, "the login", login).await?;
         }
-        let login = async {
-            let client = Client::from_channel(Channel::Tonic(channel), Some(options)).await;
-            client.map_err(|error| EtcdError::request("the login", endpoint, error).first(endpoint))
-        };
-        let client = limited(timeout, "the login", login).await?;
         let has_answered = AtomicBool::new(false);
         Ok(Self { endpoint: endpoint.to_owned(), timeout, client, has_answered })
     }
@@ -70,14 +70,27 @@ impl EtcdConnection {
         &self.endpoint
     }
 
+    /// Sends a request, and waits for its answer up to the time limit. Errors have the `name` of the request.
+    pub async fn call<R: EtcdRequest>(
+        &self,
+        name: &'static str,
+        request: R,
+    ) -> Result<R::Answer, EtcdError> {
+        self.answer(name, self.client.call(request)).await
+    }
+
+    pub(crate) fn client(&self) -> &GrpcClient {
+        &self.client
+    }
+
     /// Waits for the answer to a request, up to the time limit.
     pub(crate) async fn answer<T>(
         &self,
         request: &'static str,
-        answer: impl Future<Output = Result<T, etcd_client::Error>>,
+        answer: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, EtcdError> {
         let translated = async {
-            answer.await.map_err(|error| EtcdError::request(request, &self.endpoint, error))
+            answer.await.map_err(|status| EtcdError::request(request, &self.endpoint, &status))
         };
         let result = limited(self.timeout, request, translated).await;
         if result.is_ok() {
@@ -86,18 +99,6 @@ impl EtcdConnection {
             return result.map_err(|error| error.first(&self.endpoint));
         }
         result
-    }
-
-    pub(crate) fn kv(&self) -> KvClient {
-        self.client.kv_client().max_decoding_message_size(MAX_ANSWER)
-    }
-
-    pub(crate) fn lease(&self) -> LeaseClient {
-        self.client.lease_client()
-    }
-
-    pub(crate) fn watches(&self) -> WatchClient {
-        self.client.watch_client().max_decoding_message_size(MAX_ANSWER)
     }
 }
 

@@ -280,41 +280,7 @@ impl EtcdError {
     }
 
     /// The error of a request.
-    pub(crate) fn request(
-        request: &'static str,
-        endpoint: &str,
-        error: etcd_client::Error,
-    ) -> Self {
-        use etcd_client::Error;
-        match error {
-            Error::GRpcStatus(status) => Self::status(request, endpoint, &status),
-            Error::TransportError(source) => Self::connect(endpoint, source),
-            // etcd answers a keepalive of an ended lease with a TTL of 0; the client makes this error from it.
-            Error::LeaseKeepAliveError(_) => Self::LeaseEnded { lease: 0 },
-            other => Self::Disconnected { request, text: plain(&other.to_string()) },
-        }
-    }
-
-    /// The error of the first request of a connection.
-    pub(crate) fn first(self, endpoint: &str) -> Self {
-        match self {
-            Self::Disconnected { .. } if endpoint.starts_with("https://") => {
-                Self::ClosedAfterTls { endpoint: endpoint.to_owned() }
-            }
-            error => error,
-        }
-    }
-
-    /// etcd has ended a watch. The reason is the text of a gRPC status.
-    pub(crate) fn watch_cancelled(reason: &str) -> Self {
-        let text = plain(reason);
-        if reason.contains("permission denied") {
-            return Self::Permission { request: "a watch", text };
-        }
-        Self::WatchCancelled { text }
-    }
-
-    fn status(request: &'static str, endpoint: &str, status: &tonic::Status) -> Self {
+    pub(crate) fn request(request: &'static str, endpoint: &str, status: &tonic::Status) -> Self {
         let text = plain(status.message());
         let says = |part: &str| status.message().contains(part);
         if let Some(source) = tls_cause(status) {
@@ -347,6 +313,25 @@ impl EtcdError {
             Code::DeadlineExceeded if says("etcdserver:") => Self::Unavailable { request, text },
             code => Self::Rejected { request, code, text },
         }
+    }
+
+    /// The error of the first request of a connection.
+    pub(crate) fn first(self, endpoint: &str) -> Self {
+        match self {
+            Self::Disconnected { .. } if endpoint.starts_with("https://") => {
+                Self::ClosedAfterTls { endpoint: endpoint.to_owned() }
+            }
+            error => error,
+        }
+    }
+
+    /// etcd has ended a watch. The reason is the text of a gRPC status.
+    pub(crate) fn watch_cancelled(reason: &str) -> Self {
+        let text = plain(reason);
+        if reason.contains("permission denied") {
+            return Self::Permission { request: "a watch", text };
+        }
+        Self::WatchCancelled { text }
     }
 }
 
@@ -386,7 +371,7 @@ mod tests {
     #[test]
     fn the_error_of_a_full_database_is_a_sentence() {
         let status = tonic::Status::resource_exhausted("etcdserver: mvcc: database space exceeded");
-        let error = EtcdError::status("a transaction", "http://127.0.0.1:2379", &status);
+        let error = EtcdError::request("a transaction", "http://127.0.0.1:2379", &status);
         assert_eq!(error.to_string(), "the database of etcd is full: etcd rejects a transaction");
         assert_eq!(error.kind(), EtcdErrorKind::NoSpace);
     }

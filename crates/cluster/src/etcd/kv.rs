@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading ranges of keys at one revision, and transactions.
 
-use etcd_client::{Compare, GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse};
-
+use super::messages::{
+    Compare, KeyValue, RangeRequest, RangeResponse, RequestOp, ResponseHeader, TxnRequest,
+};
 use super::{EtcdConnection, EtcdError};
 use crate::view::StoredValue;
 
@@ -45,10 +46,8 @@ pub struct RangeValues {
 impl EtcdConnection {
     /// Reads one key; returns its value and the revision of etcd.
     pub async fn read_key(&self, key: &str) -> Result<(Option<StoredValue>, i64), EtcdError> {
-        let mut kv = self.kv();
-        let mut answer = self.answer("a read", kv.get(key, None)).await?;
-        let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-        Ok((answer.take_kvs().first().map(stored), revision))
+        let answer = self.call("a read", single(key)).await?;
+        Ok((answer.kvs.into_iter().next().map(stored), revision(answer.header)))
     }
 
     /// The current revision of etcd, as a majority of its members knows it.
@@ -58,13 +57,9 @@ impl EtcdConnection {
 
     /// The current revision of etcd, and the cluster of etcd that it belongs to.
     pub(crate) async fn position(&self, key: &str) -> Result<EtcdPosition, EtcdError> {
-        let mut kv = self.kv();
-        let answer = self.answer("a read", kv.get(key, None)).await?;
-        let header = answer.header();
-        Ok(EtcdPosition {
-            cluster: header.map_or(0, etcd_client::ResponseHeader::cluster_id),
-            revision: header.map_or(0, etcd_client::ResponseHeader::revision),
-        })
+        let header = self.call("a read", single(key)).await?.header;
+        let cluster = header.map_or(0, |header| header.cluster_id);
+        Ok(EtcdPosition { cluster, revision: revision(header) })
     }
 
     /// The first key of the range from `begin` up to `end`, without its value; `None` if the range is empty.
@@ -73,9 +68,10 @@ impl EtcdConnection {
         begin: &[u8],
         end: &[u8],
     ) -> Result<Option<Vec<u8>>, EtcdError> {
-        let options = GetOptions::new().with_range(end).with_limit(1).with_keys_only();
-        let mut answer = self.get(begin, options).await?;
-        Ok(answer.take_kvs().first().map(|entry| entry.key().to_vec()))
+        let mut range = range(begin, end, 1);
+        range.keys_only = true;
+        let answer = self.call("a read", range).await?;
+        Ok(answer.kvs.into_iter().next().map(|entry| entry.key))
     }
 
     /// Reads all keys with a prefix, at `revision` or at the current one (0), in pages. Returns the revision.
@@ -103,36 +99,30 @@ impl EtcdConnection {
             return Ok(None);
         }
         loop {
-            let options = GetOptions::new().with_range(end).with_limit(cursor.limit);
-            let options = options.with_revision(cursor.revision);
-            let mut answer = match self.get(&cursor.next, options).await {
+            let mut range = range(&cursor.next, end, cursor.limit);
+            range.revision = cursor.revision;
+            let answer = match self.call("a read", range.clone()).await {
                 Err(EtcdError::TooLong { .. }) if cursor.limit > 1 => {
                     cursor.limit = (cursor.limit / 8).max(1);
                     continue;
                 }
                 Err(EtcdError::TooLong { .. }) => {
                     // A foreign value that is longer than this client accepts: its key is enough to count it.
-                    let options = GetOptions::new().with_range(end).with_limit(1).with_keys_only();
-                    self.get(&cursor.next, options.with_revision(cursor.revision)).await?
+                    range.keys_only = true;
+                    self.call("a read", range).await?
                 }
                 answer => answer?,
             };
             if cursor.revision == 0 {
-                cursor.revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+                cursor.revision = revision(answer.header);
             }
-            let has_more = answer.more();
-            let values: Vec<StoredValue> = answer.take_kvs().iter().map(stored).collect();
+            let values: Vec<StoredValue> = answer.kvs.into_iter().map(stored).collect();
             cursor.next = match answer_end(&values) {
-                Some(next) if has_more => next,
+                Some(next) if answer.more => next,
                 _ => Vec::new(),
             };
             return Ok(Some(values));
         }
-    }
-
-    async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, EtcdError> {
-        let mut kv = self.kv();
-        self.answer("a read", kv.get(key, Some(options))).await
     }
 
     /// Reads many prefixes at one revision, with few requests.
@@ -146,10 +136,10 @@ impl EtcdConnection {
         while let Some(batch) = batches.pop() {
             match self.read_batch(batch, revision).await {
                 Ok(answers) => {
-                    for (prefix, mut answer) in batch.iter().zip(answers) {
-                        let values = answer.take_kvs().iter().map(stored).collect();
+                    for (prefix, answer) in batch.iter().zip(answers) {
+                        let values = answer.kvs.into_iter().map(stored).collect();
                         let mut values = RangeValues { prefix: prefix.clone(), values };
-                        if answer.more() {
+                        if answer.more {
                             self.read_rest(&mut values, revision).await?;
                         }
                         range(values);
@@ -174,19 +164,15 @@ impl EtcdConnection {
         &self,
         prefixes: &[String],
         revision: i64,
-    ) -> Result<Vec<GetResponse>, EtcdError> {
+    ) -> Result<impl Iterator<Item = RangeResponse>, EtcdError> {
         let read = |prefix: &String| {
-            let options = GetOptions::new().with_range(prefix_end(prefix)).with_limit(RANGE_PAGE);
-            TxnOp::get(prefix.as_str(), Some(options.with_revision(revision)))
+            let mut range = range(prefix.as_bytes(), &prefix_end(prefix), RANGE_PAGE);
+            range.revision = revision;
+            RequestOp::range(range)
         };
-        let operations: Vec<TxnOp> = prefixes.iter().map(read).collect();
-        let mut kv = self.kv();
-        let answer = self.answer("a read", kv.txn(Txn::new().and_then(operations))).await?;
-        let answers = answer.op_responses().into_iter().filter_map(|answer| match answer {
-            TxnOpResponse::Get(answer) => Some(answer),
-            _ => None,
-        });
-        Ok(answers.collect())
+        let success = prefixes.iter().map(read).collect();
+        let answer = self.call("a read", TxnRequest { success, ..TxnRequest::default() }).await?;
+        Ok(answer.responses.into_iter().filter_map(|answer| answer.response_range))
     }
 
     /// Reads the keys of a range after those that are there already.
@@ -204,18 +190,17 @@ impl EtcdConnection {
     pub async fn commit(
         &self,
         compares: Vec<Compare>,
-        operations: Vec<TxnOp>,
+        operations: Vec<RequestOp>,
         key: &str,
     ) -> Result<TxnResult, EtcdError> {
-        let txn = Txn::new().when(compares).and_then(operations);
-        let txn = txn.or_else(vec![TxnOp::get(key, None)]);
-        let mut kv = self.kv();
-        let answer = self.answer("a transaction", kv.txn(txn)).await?;
-        let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-        let is_done = answer.succeeded();
+        let failure = vec![RequestOp::range(single(key))];
+        let txn = TxnRequest { compare: compares, success: operations, failure };
+        let answer = self.call("a transaction", txn).await?;
+        let (is_done, revision) = (answer.succeeded, revision(answer.header));
         let mut found = None;
-        if !is_done && let Some(TxnOpResponse::Get(read)) = answer.op_responses().first() {
-            found = read.kvs().first().map(stored);
+        if !is_done && let Some(read) = answer.responses.into_iter().next() {
+            let values = read.response_range.into_iter().flat_map(|range| range.kvs);
+            found = values.map(stored).next();
         }
         Ok(TxnResult { is_done, revision, found })
     }
@@ -228,6 +213,22 @@ struct Cursor {
     limit: i64,
     /// 0 before the first page, if the current revision is wanted.
     revision: i64,
+}
+
+/// A read of one key.
+fn single(key: &str) -> RangeRequest {
+    RangeRequest { key: key.as_bytes().to_vec(), ..RangeRequest::default() }
+}
+
+/// A read of the keys from `begin` up to `end`.
+fn range(begin: &[u8], end: &[u8], limit: i64) -> RangeRequest {
+    let (key, range_end) = (begin.to_vec(), end.to_vec());
+    RangeRequest { key, range_end, limit, ..RangeRequest::default() }
+}
+
+/// The revision of etcd in an answer.
+pub(crate) fn revision(header: Option<ResponseHeader>) -> i64 {
+    header.map_or(0, |header| header.revision)
 }
 
 /// The first key after the last one of these.
@@ -248,12 +249,13 @@ pub(crate) fn prefix_end(prefix: &str) -> Vec<u8> {
 }
 
 /// A key and its value. A key that is not UTF-8 is foreign: its text cannot be the key of a record.
-pub(crate) fn stored(entry: &KeyValue) -> StoredValue {
-    StoredValue {
-        key: String::from_utf8_lossy(entry.key()).into_owned(),
-        value: entry.value().to_vec(),
-        mod_revision: entry.mod_revision(),
-        create_revision: entry.create_revision(),
-        lease: entry.lease(),
-    }
+pub(crate) fn stored(entry: KeyValue) -> StoredValue {
+    let KeyValue { key, value, mod_revision, create_revision, lease } = entry;
+    StoredValue { key: text(key), value, mod_revision, create_revision, lease }
+}
+
+/// The text of a key.
+pub(crate) fn text(key: Vec<u8>) -> String {
+    String::from_utf8(key)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use etcd_client::{PutOptions, TxnOp};
 use vipwatch_core::InstanceId;
 
 use super::WantedRole;
+use crate::etcd::messages::RequestOp;
 use crate::etcd::{LeaseId, MAX_OPERATIONS};
 use crate::follow::ValueVisitor;
 use crate::key::{Bucket, ClusterKey, ClusterName, KeySpace, RoleKey};
@@ -60,7 +60,7 @@ struct StaleKey {
 /// The writes of one transaction.
 #[derive(Debug, Default)]
 pub(super) struct RoleBatch {
-    pub(super) operations: Vec<TxnOp>,
+    pub(super) operations: Vec<RequestOp>,
     pub(super) bytes: usize,
     written: Vec<WrittenRole>,
     deleted: Vec<StaleKey>,
@@ -217,7 +217,7 @@ impl PublishedRoles {
             }
             let StaleKey { bucket, instance } = stale.clone();
             let key = RoleKey { bucket, node: self.node.clone(), instance };
-            batch.operations.push(TxnOp::delete(self.keys.text(&ClusterKey::Role(key)), None));
+            batch.operations.push(RequestOp::delete(&self.keys.text(&ClusterKey::Role(key))));
             batch.deleted.push(stale.clone());
         }
         (!batch.operations.is_empty()).then_some(batch)
@@ -244,9 +244,8 @@ impl PublishedRoles {
         }
         let key = RoleKey { bucket, node: self.node.clone(), instance: instance.clone() };
         batch.bytes += value.len();
-        let options = Some(PutOptions::new().with_lease(lease.0));
         let key = self.keys.text(&ClusterKey::Role(key));
-        batch.operations.push(TxnOp::put(key, value, options));
+        batch.operations.push(RequestOp::put(&key, value, Some(lease)));
         batch.written.push(WrittenRole { instance, hash, lease });
     }
 

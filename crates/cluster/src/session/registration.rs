@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use tokio::time::Instant;
 use vipwatch_api::Timestamp;
 
 use super::SessionSettings;
 use super::worker::is_rejection;
+use crate::etcd::messages::{Compare, RequestOp};
 use crate::etcd::{EtcdConnection, EtcdError, LeaseId, LeaseStream, TxnResult};
 use crate::key::{ClusterKey, KeySpace};
 use crate::record::{
@@ -130,14 +130,12 @@ impl NodeIdentityKeys {
         }
     }
 
-    fn put_node(&self, values: HeartbeatValues, lease: LeaseId) -> TxnOp {
-        let options = Some(PutOptions::new().with_lease(lease.0));
-        TxnOp::put(self.node_key.as_str(), encode(&self.node_record(values)), options)
+    fn put_node(&self, values: HeartbeatValues, lease: LeaseId) -> RequestOp {
+        RequestOp::put(&self.node_key, encode(&self.node_record(values)), Some(lease))
     }
 
-    fn put_member(&self, state: MemberState, lease: LeaseId) -> TxnOp {
-        let options = Some(PutOptions::new().with_lease(lease.0));
-        TxnOp::put(self.member_key.as_str(), encode(&self.member_record(state, lease)), options)
+    fn put_member(&self, state: MemberState, lease: LeaseId) -> RequestOp {
+        RequestOp::put(&self.member_key, encode(&self.member_record(state, lease)), Some(lease))
     }
 
     /// Takes the name, if no other process has it, and continues the membership of the process before.
@@ -252,7 +250,7 @@ impl NodeIdentityKeys {
 
     /// The comparison that is true while this process has its name.
     pub(super) fn fence(&self, registration: &Registration) -> Compare {
-        Compare::lease(self.node_key.as_str(), CompareOp::Equal, registration.live.0)
+        Compare::lease_is(&self.node_key, registration.live)
     }
 
     /// Writes a heartbeat; returns the revision of etcd. It is not carried out if another process has written the key.
@@ -264,10 +262,8 @@ impl NodeIdentityKeys {
     ) -> Result<Result<i64, RegistrationLoss>, EtcdError> {
         loop {
             let last = registration.node_revision;
-            let compares = vec![
-                Compare::mod_revision(self.node_key.as_str(), CompareOp::Equal, last),
-                self.fence(registration),
-            ];
+            let compares =
+                vec![Compare::mod_revision_is(&self.node_key, last), self.fence(registration)];
             let put = vec![self.put_node(values, registration.live)];
             let result = connection.commit(compares, put, &self.node_key).await?;
             if result.is_done {
@@ -352,6 +348,5 @@ fn taken_by(record: NodeRecord) -> RegistrationLoss {
 
 /// The comparison that is true while a key is as it was read.
 fn is_unchanged(key: &str, read: Option<&StoredValue>) -> Compare {
-    let revision = read.map_or(0, |value| value.mod_revision);
-    Compare::mod_revision(key, CompareOp::Equal, revision)
+    Compare::mod_revision_is(key, read.map_or(0, |value| value.mod_revision))
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The election of the reporter, and its writes.
 
-use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use tokio::time::Instant;
 use vipwatch_api::{ClusterScope, Timestamp};
 use vipwatch_core::Moment;
@@ -12,6 +11,7 @@ use super::registration::Registration;
 use super::reporter::ReporterWork;
 use super::worker::{SessionLink, Worker};
 use crate::etcd::EtcdError;
+use crate::etcd::messages::{Compare, RequestOp};
 use crate::findings::EvaluationTime;
 use crate::follow::{RangeFollower, write};
 use crate::key::ClusterKey;
@@ -58,10 +58,9 @@ impl Worker {
     ) -> Result<Option<i64>, EtcdError> {
         let value = self.reporter_record();
         let key = self.identity.keys().text(&ClusterKey::Reporter);
-        let lease = registration.live.0;
-        let options = Some(PutOptions::new().with_lease(lease));
-        let put = vec![TxnOp::put(key.as_str(), value.as_slice(), options)];
-        let absent = Compare::create_revision(key.as_str(), CompareOp::Equal, 0);
+        let lease = registration.live;
+        let put = vec![RequestOp::put(&key, value.as_slice(), Some(lease))];
+        let absent = Compare::create_revision_is(&key, 0);
         let compares = vec![absent, self.identity.fence(registration)];
         let result = link.connection.commit(compares, put, &key).await?;
         if !result.is_done {
@@ -73,7 +72,7 @@ impl Worker {
         self.count_write(1, value.len());
         // The watch delivers it again, and the view ignores that.
         let (mod_revision, create_revision) = (result.revision, result.revision);
-        let stored = StoredValue { key, value, mod_revision, create_revision, lease };
+        let stored = StoredValue { key, value, mod_revision, create_revision, lease: lease.0 };
         write(&self.shared.view).apply(ViewChange::Put(stored));
         Ok(Some(result.revision))
     }
@@ -89,10 +88,9 @@ impl Worker {
             key = found.key,
             "deleting a key of the reporter that no process has written"
         );
-        let revision = found.mod_revision;
-        let same = Compare::mod_revision(found.key.as_str(), CompareOp::Equal, revision);
+        let same = Compare::mod_revision_is(&found.key, found.mod_revision);
         let compares = vec![same, self.identity.fence(registration)];
-        let delete = vec![TxnOp::delete(found.key.as_str(), None)];
+        let delete = vec![RequestOp::delete(&found.key)];
         link.connection.commit(compares, delete, &found.key).await?;
         Ok(())
     }

@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use vipwatch_core::{InstanceId, Moment};
 
 use super::publish::MAX_BATCH_BYTES;
 use super::{ClusterEvent, DeliveredFinding};
+use crate::etcd::messages::{Compare, RequestOp};
 use crate::etcd::{LeaseId, MAX_OPERATIONS};
 use crate::findings::{ClusterFindingChange, EvaluationTime, Evaluator, EvaluatorSettings};
 use crate::key::{ClusterKey, ClusterName, FindingId, KeySpace};
@@ -68,13 +68,10 @@ struct FindingWrite {
 
 impl FindingBatch {
     /// The operations of the transaction.
-    pub(super) fn operations(&self) -> Vec<TxnOp> {
+    pub(super) fn operations(&self) -> Vec<RequestOp> {
         let operation = |write: &FindingWrite| match &write.value {
-            Some(value) => {
-                let options = write.lease.map(|lease| PutOptions::new().with_lease(lease.0));
-                TxnOp::put(write.key.as_str(), value.as_slice(), options)
-            }
-            None => TxnOp::delete(write.key.as_str(), None),
+            Some(value) => RequestOp::put(&write.key, value.as_slice(), write.lease),
+            None => RequestOp::delete(&write.key),
         };
         self.writes.iter().map(operation).collect()
     }
@@ -250,11 +247,7 @@ impl ReporterWork {
     pub(super) fn next_batch(&self, retention: Option<LeaseId>) -> Option<FindingBatch> {
         let reporter = self.keys.text(&ClusterKey::Reporter);
         let mut batch = FindingBatch {
-            compares: vec![Compare::create_revision(
-                reporter,
-                CompareOp::Equal,
-                self.create_revision,
-            )],
+            compares: vec![Compare::create_revision_is(&reporter, self.create_revision)],
             writes: Vec::new(),
             bytes: 0,
             written: Vec::new(),

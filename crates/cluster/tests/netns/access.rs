@@ -4,9 +4,9 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use etcd_client::TxnOp;
 use vipwatch_api::ClusterConnectionState;
 use vipwatch_api::InstanceRole::{Backup, Primary};
+use vipwatch_cluster::etcd::messages::RequestOp;
 use vipwatch_cluster::etcd::{
     ClientCertificate, EtcdConnection, EtcdError, EtcdErrorKind, EtcdLogin, EtcdPassword,
     EtcdSettings,
@@ -176,7 +176,7 @@ fn a_login_needs_the_right_password_and_covers_one_prefix() {
     etcd.enable_login("vipwatch", "right", "/vipwatch/");
     block_on(async {
         let connection = open(&with_login).await.unwrap();
-        let write = vec![TxnOp::put("/vipwatch/key", "value", None)];
+        let write = vec![RequestOp::put("/vipwatch/key", "value", None)];
         assert!(connection.commit(Vec::new(), write, "/vipwatch/key").await.unwrap().is_done);
         let foreign = connection.read_key("/foreign").await.unwrap_err();
         assert!(matches!(foreign, EtcdError::Permission { .. }), "{foreign:?}");
@@ -209,7 +209,7 @@ fn a_full_etcd_answers_reads_and_rejects_writes() {
 /// Writes until etcd is full.
 async fn fill(connection: &EtcdConnection) -> EtcdError {
     loop {
-        let write = vec![TxnOp::put("/fill", vec![b'x'; 200_000], None)];
+        let write = vec![RequestOp::put("/fill", vec![b'x'; 200_000], None)];
         if let Err(error) = connection.commit(Vec::new(), write, "/fill").await {
             return error;
         }

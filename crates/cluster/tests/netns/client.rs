@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+use vipwatch_cluster::etcd::messages::{Compare, PutRequest, RequestOp};
 use vipwatch_cluster::etcd::{EtcdConnection, EtcdError, WatchMessage};
 use vipwatch_cluster::view::{StoredValue, ViewChange};
 use vipwatch_testkit::{Etcd, Lab};
@@ -15,10 +15,8 @@ use crate::support::{block_on, connect, open, settings};
 async fn put(connection: &EtcdConnection, entries: &[(String, Vec<u8>)]) -> i64 {
     let mut revision = 0;
     for batch in entries.chunks(100) {
-        let operations: Vec<TxnOp> = batch
-            .iter()
-            .map(|(key, value)| TxnOp::put(key.as_str(), value.clone(), None))
-            .collect();
+        let operations: Vec<RequestOp> =
+            batch.iter().map(|(key, value)| RequestOp::put(key, value.clone(), None)).collect();
         revision = connection.commit(Vec::new(), operations, "/").await.unwrap().revision;
     }
     revision
@@ -102,8 +100,8 @@ fn a_transaction_with_a_false_comparison_writes_nothing_and_reads_the_key() {
     let etcd = Etcd::single(lab.path());
     block_on(async {
         let connection = connect(&etcd).await;
-        let absent = || vec![Compare::create_revision("/key", CompareOp::Equal, 0)];
-        let write = |value: &str| vec![TxnOp::put("/key", value, None)];
+        let absent = || vec![Compare::create_revision_is("/key", 0)];
+        let write = |value: &str| vec![RequestOp::put("/key", value, None)];
         let first = connection.commit(absent(), write("first"), "/key").await.unwrap();
         assert!(first.is_done);
         let second = connection.commit(absent(), write("second"), "/key").await.unwrap();
@@ -122,8 +120,7 @@ fn a_lease_has_its_keys_until_it_ends() {
     block_on(async {
         let connection = connect(&etcd).await;
         let lease = connection.grant(Duration::from_mins(1)).await.unwrap();
-        let options = Some(PutOptions::new().with_lease(lease.0));
-        let write = vec![TxnOp::put("/leased", "value", options)];
+        let write = vec![RequestOp::put("/leased", "value", Some(lease))];
         let written = connection.commit(Vec::new(), write, "/leased").await.unwrap();
         let state = connection.lease_state(lease).await.unwrap().unwrap();
         assert_eq!(state.keys, ["/leased"]);
@@ -138,6 +135,23 @@ fn a_lease_has_its_keys_until_it_ends() {
         let kept = connection.keep_lease(lease).await;
         assert!(matches!(kept, Err(EtcdError::LeaseEnded { lease: id }) if id == lease.0));
         connection.revoke(lease).await.unwrap();
+    });
+}
+
+#[test]
+fn a_lost_connection_is_not_the_end_of_a_lease() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    block_on(async {
+        let connection = connect(&etcd).await;
+        let lease = connection.grant(Duration::from_mins(1)).await.unwrap();
+        let mut stream = connection.keep_lease(lease).await.unwrap();
+        etcd.kill(0);
+        // The second request finds that the stream has ended already.
+        for _ in 0..2 {
+            let renewed = connection.renew(&mut stream).await;
+            assert!(matches!(renewed, Err(EtcdError::Disconnected { .. })), "{renewed:?}");
+        }
     });
 }
 
@@ -257,8 +271,8 @@ fn thousands_of_small_changes_may_wait_until_they_are_read() {
         let (mut watcher, _) = connection.watch("/w/", first).await.unwrap();
         // One message for each write: none of them is read before the last write.
         for _ in 0..4_000 {
-            let write = vec![TxnOp::put("/w/k", "v", None)];
-            connection.commit(Vec::new(), write, "/w/k").await.unwrap();
+            let put = PutRequest { key: b"/w/k".to_vec(), value: b"v".to_vec(), lease: 0 };
+            connection.call("a put", put).await.unwrap();
         }
         let mut count = 0;
         while count < 4_000 {

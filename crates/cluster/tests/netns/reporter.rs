@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One node reports the findings of the cluster.
 
-use etcd_client::TxnOp;
 use vipwatch_api::{ClusterScope, InstanceRole};
+use vipwatch_cluster::etcd::messages::RequestOp;
 use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::session::{ClusterEvent, DeliveredFinding};
 use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
@@ -157,7 +157,7 @@ fn a_new_reporter_knows_the_findings_that_arrive_after_the_end_of_the_last_repor
             "reporter":"x"}}"#
         );
         block_on(async {
-            let end = vec![TxnOp::put(key.as_str(), untrue, None), TxnOp::delete(REPORTER, None)];
+            let end = vec![RequestOp::put(&key, untrue, None), RequestOp::delete(REPORTER)];
             let connection = connect(&etcd).await;
             assert!(connection.commit(Vec::new(), end, &key).await.unwrap().is_done);
         });
@@ -222,7 +222,7 @@ fn the_oldest_of_too_many_findings_that_have_ended_are_deleted() {
         for batch in 0..21 {
             let put = |number: i32| {
                 let id = format!("{:04}-x", batch * 100 + number);
-                TxnOp::put(format!("{prefix}{id}"), value(&id), None)
+                RequestOp::put(&format!("{prefix}{id}"), value(&id), None)
             };
             let puts = (0..100).map(put).collect();
             assert!(connection.commit(Vec::new(), puts, prefix).await.unwrap().is_done);

@@ -6,9 +6,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, WatchOptions};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use vipwatch_cluster::etcd::messages::PutRequest;
+use vipwatch_cluster::etcd::{EtcdConnection, EtcdSettings, WatchMessage, Watcher};
+use vipwatch_cluster::view::ViewChange;
 
 use crate::measure::ms;
 
@@ -27,12 +29,12 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Changes one key after the other; the time from each to the watch in ms.
 pub fn one_by_one(endpoint: &str, count: usize) -> Vec<f64> {
     run(async {
-        let (mut writer, mut stream) = clients(endpoint).await;
+        let (writer, mut watch) = clients(endpoint).await;
         let mut times = Vec::with_capacity(count);
         for number in 0..count {
             let began = Instant::now();
-            writer.put(key(number), VALUE, None).await.expect("put");
-            stream.message().await.expect("watch").expect("an event");
+            put(&writer, number).await;
+            watch.changed_keys().await;
             times.push(ms(began.elapsed()));
         }
         times
@@ -43,41 +45,65 @@ pub fn one_by_one(endpoint: &str, count: usize) -> Vec<f64> {
 /// each in ms.
 pub fn at_once(endpoint: &str, count: usize) -> Vec<f64> {
     run(async {
-        let (writer, mut stream) = clients(endpoint).await;
+        let (writer, mut watch) = clients(endpoint).await;
+        let writer = Arc::new(writer);
         let began = Instant::now();
         let slots = Arc::new(Semaphore::new(MAX_REQUESTS));
         for number in 0..count {
-            let (mut writer, slots) = (writer.clone(), slots.clone());
+            let (writer, slots) = (writer.clone(), slots.clone());
             tokio::spawn(async move {
                 let _slot = slots.acquire().await.expect("the semaphore stays open");
-                writer.put(key(number), VALUE, None).await.expect("put");
+                put(&writer, number).await;
             });
         }
-        let mut times: HashMap<Vec<u8>, f64> = HashMap::new();
+        let mut times: HashMap<String, f64> = HashMap::new();
         while times.len() < count {
-            let answer = timeout(EVENT_TIMEOUT, stream.message()).await.expect("an answer in time");
-            let answer = answer.expect("watch").expect("an event");
+            let changed = watch.changed_keys().await;
             let at = ms(began.elapsed());
-            let changed = answer.events().iter().filter_map(|event| event.kv());
-            times.extend(changed.map(|entry| (entry.key().to_vec(), at)));
+            times.extend(changed.into_iter().map(|key| (key, at)));
         }
         times.into_values().collect()
     })
 }
 
-fn key(number: usize) -> String {
-    format!("{PREFIX}{number}")
+async fn put(writer: &EtcdConnection, number: usize) {
+    let (key, value) = (format!("{PREFIX}{number}").into_bytes(), VALUE.to_vec());
+    writer.call("a put", PutRequest { key, value, lease: 0 }).await.expect("put");
 }
 
-/// A client that writes, and a watch of another client.
-async fn clients(endpoint: &str) -> (Client, etcd_client::WatchStream) {
-    let writer = Client::connect([endpoint], None).await.expect("connect to etcd");
-    let mut watcher = Client::connect([endpoint], None).await.expect("connect to etcd");
-    let options = WatchOptions::new().with_prefix();
-    let mut stream = watcher.watch(PREFIX, Some(options)).await.expect("watch");
-    let created = stream.message().await.expect("watch").expect("an answer");
-    assert!(created.created(), "the first answer creates the watch");
-    (writer, stream)
+/// A watch of the prefix, on a connection of its own.
+struct PrefixWatch {
+    connection: EtcdConnection,
+    watcher: Watcher,
+}
+
+impl PrefixWatch {
+    /// The keys of the next message with changes.
+    async fn changed_keys(&mut self) -> Vec<String> {
+        loop {
+            let message = self.connection.next_message(&mut self.watcher);
+            let message = timeout(EVENT_TIMEOUT, message).await.expect("an event in time");
+            if let WatchMessage::Changes { changes, .. } = message.expect("watch") {
+                let keys = changes.into_iter().map(|change| match change {
+                    ViewChange::Put(value) => value.key,
+                    ViewChange::Deleted { key, .. } => key,
+                });
+                return keys.collect();
+            }
+        }
+    }
+}
+
+/// A connection that writes, and a watch.
+async fn clients(endpoint: &str) -> (EtcdConnection, PrefixWatch) {
+    let mut settings = EtcdSettings::new(vec![endpoint.to_owned()]);
+    settings.timeout = EVENT_TIMEOUT;
+    let connect =
+        async || EtcdConnection::open(&settings, endpoint).await.expect("connect to etcd");
+    let (writer, connection) = (connect().await, connect().await);
+    let first = connection.revision(PREFIX).await.expect("read") + 1;
+    let (watcher, _) = connection.watch(PREFIX, first).await.expect("watch");
+    (writer, PrefixWatch { connection, watcher })
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {

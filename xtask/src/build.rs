@@ -83,10 +83,10 @@ fn dropin_target(library: &str) -> String {
     format!("{}-unknown-linux-{library}", std::env::consts::ARCH)
 }
 
-/// Builds `vipwatch` with the profile `release`, as it is shipped, or `demo`, which takes less time to build.
-pub fn vipwatch(profile: &str) -> Result<PathBuf, TaskError> {
-    run_cargo(&["build", "--quiet", "--package", "vipwatch-cli", "--profile", profile])?;
-    Ok(target_directory().join(profile).join("vipwatch"))
+/// Builds `vipwatch` with the profile `release`, as it is shipped.
+pub fn vipwatch() -> Result<PathBuf, TaskError> {
+    run_cargo(&["build", "--quiet", "--package", "vipwatch-cli", "--release"])?;
+    Ok(target_directory().join("release/vipwatch"))
 }
 
 /// The name of the example that writes the OpenAPI document.
@@ -121,8 +121,8 @@ pub fn compare() -> Result<PathBuf, TaskError> {
 /// programs, and so that its simulated nodes are as fast as a real one.
 pub fn bench() -> Result<PathBuf, TaskError> {
     eprintln!("xtask: building the measuring program");
-    run_cargo(&["build", "--quiet", "--package", "vipwatch-bench", "--profile", "demo"])?;
-    Ok(target_directory().join("demo/vipwatch-bench"))
+    run_cargo(&["build", "--quiet", "--package", "vipwatch-bench", "--profile", "measure"])?;
+    Ok(target_directory().join("measure/vipwatch-bench"))
 }
 
 /// Whether the compiler can build for `target`. If it cannot, rustup tries to install the target first.

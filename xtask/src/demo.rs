@@ -74,7 +74,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     if DemoOptions::parse(args)?.is_cluster {
         provision::programs(&[provision::ETCD])?;
     }
-    let program = build::vipwatch("demo")?.display().to_string();
+    let program = build::debug_programs(&["vipwatch"])?.join("vipwatch").display().to_string();
     let ports = HostPorts::open(u16::try_from(NAMES.len())?)?;
     let directory = ports.directory.display().to_string();
     let addresses: Vec<String> = ports.addresses.iter().map(ToString::to_string).collect();

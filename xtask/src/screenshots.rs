@@ -144,7 +144,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         provision::programs(&[provision::CHROMIUM])?;
     }
     sandbox::check_namespaces()?;
-    let program = build::vipwatch("demo")?.display().to_string();
+    let program = build::debug_programs(&["vipwatch"])?.join("vipwatch").display().to_string();
     std::fs::create_dir_all(&options.directory)?;
     let directory = options.directory.display().to_string();
     let mut line = vec!["screenshots", &program, "--out", &directory];

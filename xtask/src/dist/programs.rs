@@ -38,7 +38,7 @@ pub fn build(progress: impl Fn(&str)) -> Result<Programs, TaskError> {
 /// this machine.
 pub fn vipwatch() -> Result<PathBuf, TaskError> {
     if std::env::consts::ARCH != "x86_64" {
-        return build::vipwatch("release");
+        return build::vipwatch();
     }
     check_targets(&[X86_64])?;
     program("vipwatch-cli", "vipwatch", "release", X86_64)

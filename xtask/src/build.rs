@@ -113,8 +113,7 @@ pub fn openapi() -> Result<PathBuf, TaskError> {
 
 /// Builds the program of `cargo xtask fuzz keepalived`.
 pub fn compare() -> Result<PathBuf, TaskError> {
-    run_cargo(&["build", "--quiet", "--package", "vipwatch-compare"])?;
-    Ok(target_directory().join("debug/vipwatch-compare"))
+    Ok(debug_programs(&["vipwatch-compare"])?.join("vipwatch-compare"))
 }
 
 /// Builds the program of `cargo xtask bench`: optimised, so that the measuring code takes little CPU time from the measured

@@ -128,8 +128,6 @@ codes! {
     TooManyConnections = "too-many-connections", 503, "too many connections";
     /// The history cannot be read.
     HistoryUnavailable = "history-unavailable", 503, "the history cannot be read";
-    /// The history has an earlier format, which only a running node migrates.
-    HistoryOutdated = "history-outdated", 503, "the history has an earlier format";
     /// The audit did not end in time.
     AuditTimeout = "audit-timeout", 504, "the audit did not end in time";
     /// The reload did not end in time.

@@ -170,7 +170,6 @@ fn exit_status(code: ErrorCode) -> ExitStatus {
         | ErrorCode::NotReady
         | ErrorCode::TooManyConnections
         | ErrorCode::HistoryUnavailable
-        | ErrorCode::HistoryOutdated
         | ErrorCode::AuditTimeout
         | ErrorCode::ReloadTimeout
         | ErrorCode::Other => ExitStatus::Missing,
@@ -197,7 +196,6 @@ fn hint(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::ReadOnly => "use the unix socket of the node",
         ErrorCode::AmbiguousId => "give more characters of the id",
         ErrorCode::NotReady | ErrorCode::TooManyConnections => "try again in a few seconds",
-        ErrorCode::HistoryOutdated => "start `vipwatch node`, which migrates the file",
         ErrorCode::HistoryUnavailable => "see the log of the node",
         ErrorCode::AuditTimeout => "`vipwatch findings` shows the result of the last audit",
         ErrorCode::ReloadTimeout => "`vipwatch version` shows the result of the last reload",
@@ -268,7 +266,6 @@ mod tests {
             ErrorCode::NotReady,
             ErrorCode::TooManyConnections,
             ErrorCode::HistoryUnavailable,
-            ErrorCode::HistoryOutdated,
             ErrorCode::AuditTimeout,
             ErrorCode::ReloadTimeout,
             ErrorCode::Other,

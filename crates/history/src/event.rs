@@ -6,7 +6,7 @@
 //! events up to it may be missing from the file, because retention deleted them, the file could not be written,
 //! or the node was killed before it wrote them.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use crate::reader::transition_from_row;
 use crate::{HistoryEntry, HistoryError, Reader};
@@ -25,8 +25,7 @@ CREATE TABLE epoch (
     name  TEXT NOT NULL,                     -- one life of this file
     floor INTEGER NOT NULL                   -- events up to this number may be missing
 );
-INSERT INTO epoch (name, floor)
-    SELECT lower(hex(randomblob(4))), coalesce(max(seq), 0) FROM transition;
+INSERT INTO epoch (name, floor) VALUES (lower(hex(randomblob(4))), 0);
 CREATE TRIGGER transition_deleted AFTER DELETE ON transition BEGIN
     UPDATE epoch SET floor = max(floor, OLD.seq);
 END;
@@ -84,12 +83,9 @@ pub struct Epoch {
 }
 
 impl Reader {
-    /// The epoch of the file; `None` if the file has a format without epochs.
-    pub fn epoch(&self) -> Result<Option<Epoch>, HistoryError> {
-        if !self.has_events()? {
-            return Ok(None);
-        }
-        Ok(Some(epoch(&self.connection)?))
+    /// The epoch of the file.
+    pub fn epoch(&self) -> Result<Epoch, HistoryError> {
+        epoch(&self.connection)
     }
 
     /// The transitions and events after `seq`, in order, at most `limit`.
@@ -103,22 +99,20 @@ impl Reader {
         let rows = statement.query_map([seq, limit], transition_from_row)?;
         let transitions = rows.map(|row| Ok(SequenceEntry::Transition(Box::new(row?))));
         let mut entries = transitions.collect::<rusqlite::Result<Vec<_>>>()?;
-        if self.has_events()? {
-            let mut statement = self.connection.prepare(
-                "SELECT seq, at, name, instance, body FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2",
-            )?;
-            let rows = statement.query_map([seq, limit], |row| {
-                Ok(SequenceEntry::Event(EventRecord {
-                    seq: row.get(0)?,
-                    at: row.get(1)?,
-                    name: row.get(2)?,
-                    instance: row.get(3)?,
-                    body: row.get(4)?,
-                }))
-            })?;
-            for row in rows {
-                entries.push(row?);
-            }
+        let mut statement = self.connection.prepare(
+            "SELECT seq, at, name, instance, body FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+        )?;
+        let rows = statement.query_map([seq, limit], |row| {
+            Ok(SequenceEntry::Event(EventRecord {
+                seq: row.get(0)?,
+                at: row.get(1)?,
+                name: row.get(2)?,
+                instance: row.get(3)?,
+                body: row.get(4)?,
+            }))
+        })?;
+        for row in rows {
+            entries.push(row?);
         }
         entries.sort_by_key(SequenceEntry::seq);
         entries.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -127,9 +121,6 @@ impl Reader {
 
     /// The document of the last event of each finding, by its instance, its name, and its id in the cluster. Reads the whole table of events.
     pub fn last_events_of_findings(&self) -> Result<Vec<String>, HistoryError> {
-        if !self.has_events()? {
-            return Ok(Vec::new());
-        }
         // SQLite takes `body` from the row with the highest number (section "Bare columns in an aggregate query").
         let mut statement = self.connection.prepare(
             "SELECT body, max(seq) FROM event WHERE name = 'finding' AND json_valid(body) \
@@ -146,9 +137,6 @@ impl Reader {
         seq: i64,
         limit: u32,
     ) -> Result<Vec<String>, HistoryError> {
-        if !self.has_events()? {
-            return Ok(Vec::new());
-        }
         let mut statement = self.connection.prepare(
             "SELECT body FROM (SELECT seq, name, body FROM event WHERE seq > ?1 \
              ORDER BY seq DESC LIMIT ?2) \
@@ -160,24 +148,15 @@ impl Reader {
 
     /// The documents of the events after `seq` about the findings that have a row in `delivery`, in order.
     pub fn pending_findings_after(&self, seq: i64) -> Result<Vec<String>, HistoryError> {
-        if !self.has_events()? {
-            return Ok(Vec::new());
-        }
         let select =
             format!("SELECT body FROM event WHERE seq > ?1 AND {IS_PENDING_FINDING} ORDER BY seq");
         let mut statement = self.connection.prepare(&select)?;
         let bodies = statement.query_map([seq], |row| row.get(0))?;
         Ok(bodies.collect::<Result<_, _>>()?)
     }
-
-    /// Whether the file has the tables of events. A reader may open a file of an earlier format.
-    fn has_events(&self) -> rusqlite::Result<bool> {
-        let query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'event'";
-        Ok(self.connection.query_row(query, [], |_| Ok(())).optional()?.is_some())
-    }
 }
 
-/// The epoch of a file of the current format.
+/// The epoch of the file.
 pub(crate) fn epoch(connection: &Connection) -> Result<Epoch, HistoryError> {
     let row = connection.query_row("SELECT name, floor FROM epoch", [], |row| {
         Ok(Epoch { name: row.get(0)?, floor: row.get(1)? })
@@ -254,7 +233,7 @@ mod tests {
             (vec![1, 2, 3, 4], vec![2, 3], vec![])
         );
         let epoch = Epoch { name: opened.epoch.clone(), floor: 0 };
-        assert_eq!(reader.epoch().unwrap(), Some(epoch));
+        assert_eq!(reader.epoch().unwrap(), epoch);
         let (_writer, again) = Writer::open(directory.path(), keep(100)).unwrap();
         assert_eq!(
             (again.epoch, again.last_seq),
@@ -274,18 +253,14 @@ mod tests {
         }
         drop(writer);
         let reader = Reader::open(directory.path()).unwrap();
-        assert_eq!(
-            reader.epoch().unwrap().unwrap().floor,
-            7,
-            "8 is the oldest transition that is kept"
-        );
+        assert_eq!(reader.epoch().unwrap().floor, 7, "8 is the oldest transition that is kept");
         assert_eq!(reader.events_after(0, 100).unwrap()[0].seq(), 8);
         // A run that was killed has no end in the file.
         let file = rusqlite::Connection::open(directory.path().join(crate::FILE)).unwrap();
         file.execute("UPDATE run SET ended = NULL", []).unwrap();
         let (_writer, killed) = Writer::open(directory.path(), keep(2)).unwrap();
         assert_eq!(killed.epoch, opened.epoch);
-        assert_eq!(reader.epoch().unwrap().unwrap().floor, killed.last_seq);
+        assert_eq!(reader.epoch().unwrap().floor, killed.last_seq);
     }
 
     #[test]

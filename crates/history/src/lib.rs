@@ -3,9 +3,10 @@
 //!
 //! [`writer`] queues records and writes them in batches on its own thread; [`reader`] runs queries at
 //! the same time (SQLite's WAL mode); [`timeline`] streams transitions and the gaps between them; `schema`
-//! holds the file's tables, its format number and its migrations; `event` and `silence` hold one table each;
-//! `delivery` records which notification each target has received. The delivery itself belongs to the node, not
-//! to this crate.
+//! holds the file's tables and its format number; `event` and `silence` hold one table each; `delivery` records
+//! which notification each target has received. The delivery itself belongs to the node, not to this crate.
+//!
+//! A damaged file, and a file of another format, is renamed and kept; the writer begins a new one.
 
 mod event;
 mod schema;
@@ -25,10 +26,9 @@ pub use delivery::{
 };
 pub use event::{Epoch, EventRecord, SequenceEntry};
 pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader, RecorderRun};
-pub use schema::{ANY_HOOK, ANY_WEBHOOK};
 pub use silence::SilenceRow;
 pub use timeline::{GapCause, HistoryGap, HistoryItem, Timeline};
-pub use writer::{OpenedHistory, QueueLength, Retention, StoredTargets, Writer};
+pub use writer::{OpenedHistory, QueueLength, Retention, SetAsideFile, StoredTargets, Writer};
 
 /// The name of the history file in the state directory.
 pub const FILE: &str = "history.sqlite";
@@ -127,19 +127,9 @@ pub enum HistoryError {
         /// SQLite's error.
         source: rusqlite::Error,
     },
-    /// The file has a format of a later program.
-    #[error("{} has format {found}, and this program knows formats up to {known}", path.display())]
-    TooNew {
-        /// The file.
-        path: PathBuf,
-        /// The format of the file.
-        found: i64,
-        /// The latest format that this program knows.
-        known: i64,
-    },
-    /// The file has a format that only the writer can migrate.
-    #[error("{} has format {found}, which is out of date", path.display())]
-    TooOld {
+    /// Another version of the program has written the file.
+    #[error("{} has format {found}, and this version reads format {}", path.display(), schema::VERSION)]
+    OtherFormat {
         /// The file.
         path: PathBuf,
         /// The format of the file.

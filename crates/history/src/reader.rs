@@ -117,7 +117,7 @@ impl Reader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags)
             .map_err(|source| HistoryError::Open { path: path.clone(), source })?;
-        match schema::name_old_tables(&connection, &path) {
+        match schema::check_format(&connection, &path) {
             // SQLite creates files beside the database when no writer runs, which takes the permission
             // to write to the directory.
             Err(HistoryError::Sql(error))
@@ -346,13 +346,13 @@ pub(crate) fn open_without_writing(path: &Path) -> Option<Connection> {
             std::ffi::OsString::from_vec([b"file:".as_slice(), &escaped, b"?immutable=1"].concat());
     }
     let connection = Connection::open_with_flags(Path::new(&name), flags).ok()?;
-    schema::name_old_tables(&connection, path).ok()?;
+    schema::check_format(&connection, path).ok()?;
     Some(connection)
 }
 
 /// The SQL statement of `query`: ?1 and ?4 are the earliest and the latest time, ?2 the instance id or its
 /// beginning, ?3 the limit, ?5 the sequence number before the first one. Each kind of query has its own
-/// statement, because SQLite does not use the index `change_by_instance` for a condition with `OR`.
+/// statement, because SQLite does not use the index `transition_by_instance` for a condition with `OR`.
 fn transitions_sql(query: &Query) -> String {
     let condition = match &query.instance {
         Some(_) if query.exact => "instance = ?2 AND seq > ?5 AND at >= ?1 AND at <= ?4",
@@ -475,11 +475,12 @@ mod tests {
             rows.collect::<Result<_, _>>().unwrap()
         };
         let one = Query { instance: Some("a".to_owned()), exact: true, ..Query::default() };
-        let expected = "SEARCH transition USING INDEX change_by_instance (instance=? AND seq>?)";
+        let expected =
+            "SEARCH transition USING INDEX transition_by_instance (instance=? AND seq>?)";
         assert_eq!(plan(&one), [expected], "the index has the order: SQLite does not sort");
         let several = plan(&Query { exact: false, ..one });
         let expected =
-            "SEARCH transition USING INDEX change_by_instance (instance>? AND instance<?)";
+            "SEARCH transition USING INDEX transition_by_instance (instance>? AND instance<?)";
         assert_eq!(several[0], expected);
     }
 }

@@ -22,30 +22,6 @@ use crate::reader::{HistoryEntry, Query, Reader};
 use crate::writer::HEARTBEAT_INTERVAL;
 use crate::{HistoryError, RecorderRun};
 
-/// Creates the places of gaps in the history.
-///
-/// `run.after_seq` is the highest sequence number in use when the run began: its transitions have higher
-/// numbers. `unrecorded` has one row for each period in which transitions were dropped; `until_seq` is the
-/// number of the last one. Format 4 knows only the number of dropped transitions of a whole run, so its
-/// rows get the bounds of the run.
-pub(crate) const CREATE: &str = "
-ALTER TABLE run ADD COLUMN after_seq INTEGER NOT NULL DEFAULT 0;
-UPDATE run SET after_seq = coalesce(
-    (SELECT seq FROM transition WHERE at < run.began ORDER BY at DESC, seq DESC LIMIT 1), 0);
-CREATE TABLE unrecorded (
-    id        INTEGER PRIMARY KEY AUTOINCREMENT,
-    from_at   INTEGER NOT NULL,             -- milliseconds since the epoch
-    until_at  INTEGER NOT NULL,
-    until_seq INTEGER NOT NULL,
-    count     INTEGER NOT NULL
-);
-INSERT INTO unrecorded (from_at, until_at, until_seq, count)
-    SELECT began, seen, coalesce(
-        (SELECT after_seq FROM run AS later WHERE later.id > run.id ORDER BY id LIMIT 1),
-        (SELECT max(seq) FROM transition), 0), dropped
-    FROM run WHERE dropped > 0 ORDER BY id;
-";
-
 /// One item of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HistoryItem {

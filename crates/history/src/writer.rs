@@ -2,8 +2,8 @@
 //! Writes records in batches, on its own thread: the caller never waits for the disk.
 //!
 //! If the file cannot be opened or written, the thread counts the records as dropped and retries. It
-//! renames a damaged file and creates a new one. In both cases the `role` table is out of date, and the
-//! owner of the writer [stores](Writer::store_last_role) the last role of every instance again.
+//! renames a file that is damaged or has another format, and creates a new one. In each case the `role` table is out
+//! of date, and the owner of the writer [stores](Writer::store_last_role) the last role of every instance again.
 
 mod damage;
 mod dropped;
@@ -12,7 +12,7 @@ mod recorder;
 mod retention;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use vipwatch_linux::clock::unix_millis_now as now;
-use vipwatch_linux::file::set_aside;
+use vipwatch_linux::file::{other_format_text, set_aside};
 use vipwatch_linux::worker::spawn_worker;
 
 use self::dropped::DroppedSpan;
@@ -36,6 +36,7 @@ use crate::{
     CauseRecord, EventRecord, FILE, HistoryEntry, HistoryError, LastRole, Latencies, Record,
     SilenceRow, Stage, event, schema, silence,
 };
+pub use vipwatch_linux::file::SetAsideFile;
 
 /// Maximum number of messages that wait for the thread: more than a node has instances.
 const QUEUE_LENGTH: usize = 1 << 13;
@@ -75,8 +76,8 @@ pub struct OpenedHistory {
     /// The last time at which the previous recorder is known to have run, in milliseconds since the
     /// Unix epoch; `None` if it ended in order.
     pub killed: Option<i64>,
-    /// The new name of a damaged file; `None` if the file was intact.
-    pub set_aside: Option<PathBuf>,
+    /// The file that was replaced by a new one; `None` if it could be used.
+    pub set_aside: Option<SetAsideFile>,
     /// The highest sequence number in use, also of transitions that were lost.
     pub last_seq: i64,
     /// The last known role of each instance.
@@ -87,9 +88,6 @@ pub struct OpenedHistory {
     pub silences: Vec<SilenceRow>,
     /// The last concluded notification of every target, source and instance.
     pub deliveries: Vec<StoredDelivery>,
-    /// Whether the file had an earlier format. Earlier versions kept the role of an instance that is no longer
-    /// configured.
-    pub is_migrated: bool,
     /// Why the file could not be opened; `None` if it is open. The writer retries.
     pub open_error: Option<String>,
 }
@@ -105,8 +103,6 @@ pub(crate) enum WriterMessage {
     SetCause(i64, Box<CauseRecord>),
     /// Replaces the row of an instance in the `role` table.
     StoreLastRole(Box<RoleRow>),
-    /// Deletes the row of an instance in the `role` table.
-    DeleteRole(String),
     /// Inserts an event.
     InsertEvent(Box<EventRecord>),
     /// Replaces the stored silences.
@@ -160,8 +156,10 @@ struct Health {
     dropped_span: Mutex<Option<DroppedSpan>>,
     /// Why the file cannot be opened or written; `None` if it can.
     failing: Mutex<Option<String>>,
-    /// The new names of damaged files, since the last call of [`Writer::take_set_aside`].
-    set_aside: Mutex<Vec<PathBuf>>,
+    /// The files that were replaced, since the last call of [`Writer::take_set_aside`].
+    set_aside: Mutex<Vec<SetAsideFile>>,
+    /// See [`Writer::other_format`].
+    other_format: Mutex<Option<String>>,
     /// Whether the `role` table is out of date: messages were lost, or the file is new.
     is_outdated: AtomicBool,
     /// The highest sequence number of a transition or event that was not written, since the floor of the epoch was
@@ -210,17 +208,19 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens or creates the history in `directory`. Fails if the file has the format of a later program;
-    /// any other error is in [`OpenedHistory::open_error`] and in [`Self::failing`].
+    /// Opens or creates the history in `directory`. Fails if the thread cannot be started; any other error is in
+    /// [`OpenedHistory::open_error`] and in [`Self::failing`].
     pub fn open(directory: &Path, keep: Retention) -> Result<(Self, OpenedHistory), HistoryError> {
         let path = directory.join(FILE);
         let (connection, opened) = match open_or_replace(&path) {
             Ok((connection, opened)) => (Some(connection), opened),
-            Err(error @ HistoryError::TooNew { .. }) => return Err(error),
             Err(error) => (None, read_only(&path, &error)),
         };
-        let health = Health { failing: Mutex::new(opened.open_error.clone()), ..Health::default() };
-        let health = Arc::new(health);
+        let health = Arc::new(Health {
+            failing: Mutex::new(opened.open_error.clone()),
+            other_format: Mutex::new(other_format_text(&path, schema::VERSION)),
+            ..Health::default()
+        });
         health.written_seq.store(opened.last_seq, Ordering::Release);
         let changes = SharedChanges::default();
         // BOUND: QUEUE_LENGTH messages; a further one is dropped and counted.
@@ -270,12 +270,6 @@ impl Writer {
         }))) {
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Deletes the stored role of an instance, without recording that the instance was removed.
-    pub fn delete_role(&self, instance: String) {
-        // If the message is lost, the next run reports the removal.
-        let _ = self.send(WriterMessage::DeleteRole(instance));
     }
 
     /// Queues an event without waiting. An event that is lost is not counted as dropped, but the floor of the epoch
@@ -331,9 +325,14 @@ impl Writer {
         self.health.failing.lock().map_or(None, |failing| failing.clone())
     }
 
-    /// The new names of files that were damaged, since the last call.
-    pub fn take_set_aside(&self) -> Vec<PathBuf> {
+    /// The files that were replaced, since the last call.
+    pub fn take_set_aside(&self) -> Vec<SetAsideFile> {
         self.health.set_aside.lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default()
+    }
+
+    /// A line about a file of another format that was replaced, until it is moved away or deleted; `None` without one.
+    pub fn other_format(&self) -> Option<String> {
+        self.health.other_format.lock().map_or(None, |text| text.clone())
     }
 
     /// Whether the file can be written and its `role` table is out of date: the caller then stores the
@@ -370,18 +369,11 @@ fn epoch_from_clock() -> String {
 /// The highest sequence number in the file: of a transition, of a deleted transition, of the `role` table
 /// (the transition itself may not be in the file), or one that was [reserved](reserve_seq).
 fn highest_stored_seq(connection: &Connection) -> Result<i64, HistoryError> {
-    // A file that cannot be migrated, on a full disk, has the name of format 3: `change`.
-    let last: i64 = connection.query_row(
-        "SELECT max(coalesce((SELECT max(seq) FROM transition), 0), \
+    let highest = "SELECT max(coalesce((SELECT max(seq) FROM transition), 0), \
          coalesce((SELECT max(seq) FROM role), 0), \
-         coalesce((SELECT max(seq) FROM sqlite_sequence WHERE name IN ('transition', 'change')), 0))",
-        [],
-        |row| row.get(0),
-    )?;
-    // The tables of events do not exist in a file that cannot be migrated.
-    let query = "SELECT max((SELECT floor FROM epoch), coalesce((SELECT max(seq) FROM event), 0))";
-    let event: i64 = connection.query_row(query, [], |row| row.get(0)).unwrap_or(0);
-    Ok(last.max(event))
+         coalesce((SELECT max(seq) FROM sqlite_sequence WHERE name = 'transition'), 0), \
+         (SELECT floor FROM epoch), coalesce((SELECT max(seq) FROM event), 0))";
+    Ok(connection.query_row(highest, [], |row| row.get(0))?)
 }
 
 /// Marks the sequence numbers up to `last` as used, whether or not the file has their transitions.
@@ -406,25 +398,25 @@ impl Drop for Writer {
     }
 }
 
-/// Opens the file. If it is damaged, renames it and creates a new one.
+/// Opens the file. If it is damaged or has another format, renames it and creates a new one.
 fn open_or_replace(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
-    match open(path) {
-        Err(error) if error.is_damage() => {
-            let aside = set_aside(path)?;
-            let (connection, opened) = open(path)?;
-            let last_seq = seq_from_clock();
-            reserve_seq(&connection, last_seq)?;
-            Ok((connection, OpenedHistory { set_aside: Some(aside), last_seq, ..opened }))
-        }
-        other => other,
-    }
+    let format = match open(path) {
+        Err(HistoryError::OtherFormat { found, .. }) => Some(found),
+        Err(error) if error.is_damage() => None,
+        other => return other,
+    };
+    let aside = set_aside(path, format)?;
+    let (connection, opened) = open(path)?;
+    let last_seq = seq_from_clock();
+    reserve_seq(&connection, last_seq)?;
+    Ok((connection, OpenedHistory { set_aside: Some(aside), last_seq, ..opened }))
 }
 
 fn open(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
     let failed = |source| HistoryError::Open { path: path.to_owned(), source };
     vipwatch_linux::file::restrict_database(path);
     let mut connection = Connection::open(path).map_err(failed)?;
-    let is_migrated = schema::prepare(&mut connection, path)?;
+    schema::prepare(&mut connection, path)?;
     let roles = last_roles(&connection)?;
     let (killed, last_seq) = begin_run(&mut connection)?;
     if killed.is_some() {
@@ -441,7 +433,6 @@ fn open(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
         epoch,
         silences,
         deliveries,
-        is_migrated,
         ..OpenedHistory::default()
     };
     Ok((connection, opened))

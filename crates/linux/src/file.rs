@@ -31,9 +31,7 @@ pub fn replace_file(
     mode: u32,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut staged = path.as_os_str().to_owned();
-    staged.push(".new");
-    let staged = PathBuf::from(staged);
+    let staged = with_suffix(path, ".new");
     match std::fs::remove_file(&staged) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -49,21 +47,60 @@ pub fn replace_file(
     replaced
 }
 
-/// Renames a damaged SQLite file and the files that belong to it, and returns the new name:
-/// `STEM.corrupt-TIME`, with the time in milliseconds since the epoch.
-pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
-    let aside = path.with_extension(format!("corrupt-{}", clock::unix_millis_now()));
+/// A SQLite file that cannot be used, and was renamed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAsideFile {
+    /// The new name.
+    pub path: PathBuf,
+    /// The file's format; `None` if the file is damaged.
+    pub format: Option<i64>,
+}
+
+/// Renames a SQLite file and the files that belong to it: a damaged one to `STEM.corrupt-TIME`, one of another format to
+/// `STEM.format-FORMAT-TIME`. The time is in milliseconds since the epoch; the next number that is free is used. The
+/// caller has closed the file, and no other process uses the directory.
+pub fn set_aside(path: &Path, format: Option<i64>) -> io::Result<SetAsideFile> {
+    let reason = format.map_or_else(|| "corrupt".to_owned(), |format| format!("format-{format}"));
+    let names =
+        (clock::unix_millis_now()..).map(|time| path.with_extension(format!("{reason}-{time}")));
+    let is_free = |name: &PathBuf| {
+        DATABASE_SUFFIXES.iter().all(|suffix| with_suffix(name, suffix).symlink_metadata().is_err())
+    };
+    let Some(aside) = names.into_iter().find(is_free) else {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    };
     std::fs::rename(path, &aside)?;
-    for suffix in ["-wal", "-shm"] {
-        let [before, after] = [path, &aside].map(|name| {
-            let mut name = name.as_os_str().to_owned();
-            name.push(suffix);
-            name
-        });
+    for suffix in &DATABASE_SUFFIXES[1..] {
         // The file need not exist.
-        let _ = std::fs::rename(before, after);
+        let _ = std::fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix));
     }
-    Ok(aside)
+    Ok(SetAsideFile { path: aside, format })
+}
+
+/// A line about the last file of another format that [`set_aside`] has renamed and that still exists; `None` without
+/// one. `path` is the file's name before, `current` the format that this program uses.
+pub fn other_format_text(path: &Path, current: i64) -> Option<String> {
+    let start = format!("{}.format-", path.file_stem()?.to_str()?);
+    let entries = std::fs::read_dir(path.parent()?).ok()?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let renamed = names.filter_map(|name| {
+        let (format, time) = name.strip_prefix(&start)?.rsplit_once('-')?;
+        Some((time.parse::<i64>().ok()?, format.parse::<i64>().ok()?, name))
+    });
+    let (_time, format, name) = renamed.max()?;
+    Some(format!(
+        "{} had format {format}, and this version uses format {current}: the file is kept as {name}, and a new one was begun",
+        path.display()
+    ))
+}
+
+/// What SQLite adds to the name of a database for each of its files.
+const DATABASE_SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// Whether the storage caused an error: the disk is full, read-only or broken. An administrator can repair that while
@@ -147,10 +184,8 @@ pub fn restrict_database(path: &Path) {
     // ORDER: only a new file is opened. Closing an existing one would release every lock that this process has on it
     // (`fcntl(2)`), including the locks of SQLite's connections.
     drop(File::options().write(true).create_new(true).mode(DATABASE_MODE).open(path));
-    for suffix in ["", "-wal", "-shm"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        let name = PathBuf::from(name);
+    for suffix in DATABASE_SUFFIXES {
+        let name = with_suffix(path, suffix);
         let Ok(metadata) = name.metadata() else { continue };
         let mode = metadata.permissions().mode() & 0o777;
         if metadata.is_file() && mode & !DATABASE_MODE != 0 {
@@ -187,6 +222,31 @@ mod tests {
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!(read_head(&path, 9).unwrap(), b"one");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "no file is left");
+    }
+
+    #[test]
+    fn a_database_that_is_set_aside_never_replaces_another_file() {
+        use std::io::Write;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("h.sqlite");
+        let now = clock::unix_millis_now();
+        for time in now..now + 1_000 {
+            File::create(path.with_extension(format!("format-3-{time}"))).unwrap();
+        }
+        for name in ["h.sqlite", "h.sqlite-wal"] {
+            let mut file = File::create(directory.path().join(name)).unwrap();
+            file.write_all(name.as_bytes()).unwrap();
+        }
+        assert_eq!(other_format_text(&directory.path().join("x.sqlite"), 4), None);
+        let SetAsideFile { path: aside, format } = set_aside(&path, Some(3)).unwrap();
+        assert_eq!((std::fs::read(&aside).unwrap(), format), (b"h.sqlite".to_vec(), Some(3)));
+        assert_eq!(std::fs::read(with_suffix(&aside, "-wal")).unwrap(), b"h.sqlite-wal");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1_002);
+        let text = other_format_text(&path, 4).unwrap();
+        let name = aside.file_name().unwrap().to_str().unwrap();
+        assert!(
+            text.contains("had format 3, and this version uses format 4") && text.contains(name)
+        );
     }
 
     #[test]

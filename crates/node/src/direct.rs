@@ -44,7 +44,7 @@ pub fn context(config: &Config) -> ApiContext {
 pub fn history_context(config: &Config) -> ApiContext {
     let store = Arc::new(StateStore::default());
     let stored = Reader::open(&config.state_dir).and_then(|reader| reader.epoch());
-    if let Ok(Some(epoch)) = stored {
+    if let Ok(epoch) = stored {
         store.begin_epoch(epoch.name.into(), epoch.floor);
     }
     let audit = Audit::new(Arc::clone(&store), ReceiverHandle::default(), None);

@@ -264,6 +264,9 @@ pub fn health_finding(problem: &HealthProblem) -> FindingItem {
             "check that the disk is writable and has free space; the node retries by itself, and \
              counts the transitions that are not recorded"
         }
+        HealthTopic::HistoryFormat => {
+            "the version that wrote the file can read it; move it to another directory or delete it, and the finding ends"
+        }
         HealthTopic::Witness => {
             "the node needs CAP_NET_RAW and CAP_SYS_ADMIN to capture adverts; [witness] enabled = false turns it off"
         }

@@ -218,7 +218,7 @@ impl Node {
         let (history, mut opened) = Writer::open(&config.state_dir, config.keep)?;
         let last_run = history::last_run(std::mem::take(&mut opened.roles));
         let store = Arc::new(StateStore::default());
-        history::report_opened(&opened, &store, history.queue_length());
+        history::report_opened(&opened, &store, &history);
         housekeeping::report_fallback(follower.table().watcher(), &store);
         let processes = Self::read_processes(&config, &store, &mut follower)?;
         let receiver_handle = ReceiverHandle::default();
@@ -307,7 +307,7 @@ impl Node {
             watchdog: service::Watchdog::from_environment(),
             lock,
         };
-        node.publish_first_roles(opened.is_migrated, listen_source).map(|()| node)
+        node.publish_first_roles(listen_source).map(|()| node)
     }
 
     fn cluster_service(
@@ -337,19 +337,11 @@ impl Node {
         Ok(Some(table))
     }
 
-    /// Publishes the role of every instance, starts the receiver and begins to answer clients. `is_migrated`: an earlier
-    /// version wrote the history.
-    fn publish_first_roles(
-        &mut self,
-        is_migrated: bool,
-        listen_source: ListenSource,
-    ) -> Result<(), NodeError> {
+    /// Publishes the role of every instance, starts the receiver and begins to answer clients.
+    fn publish_first_roles(&mut self, listen_source: ListenSource) -> Result<(), NodeError> {
         self.watch_agent_sockets();
         let update = self.follower.rediscover();
         self.publish_update(update, clock::now());
-        if is_migrated {
-            self.forget_instances_of_earlier_version();
-        }
         self.restore_failures();
         self.resume_findings();
         self.start_cluster();

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::InstanceId;
-use vipwatch_history::{HistoryError, Retention, Writer};
+use vipwatch_history::{HistoryError, Retention, SetAsideFile, Writer};
 use vipwatch_linux::file::is_storage_error;
 use vipwatch_linux::listen;
 use vipwatch_linux::wake_queue::WakeQueue;
@@ -83,6 +83,9 @@ const OWN_DIRECTORY: &str = "receiver";
 /// Key in [`ReceiverView::problems`]: the history of the deliveries cannot be written.
 const DELIVERIES_PROBLEM: &str = "deliveries";
 
+/// Key in [`ReceiverView::problems`]: another version has written that history, and a new file was begun.
+const DELIVERIES_FORMAT_PROBLEM: &str = "deliveries-format";
+
 /// What a receiver uses besides its part of the configuration.
 #[derive(Debug, Clone)]
 pub struct ServiceContext {
@@ -99,7 +102,7 @@ pub struct ServiceContext {
 /// Why a receiver process cannot store its deliveries.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiverHistoryError {
-    /// A later version of vipwatch has written the history.
+    /// The history cannot be written.
     #[error(transparent)]
     History(#[from] HistoryError),
     /// A queue cannot be created.
@@ -119,6 +122,9 @@ impl ServiceContext {
                 error,
                 "deliveries cannot be stored; they may be repeated after a restart"
             );
+        }
+        if let Some(SetAsideFile { path, .. }) = &opened.set_aside {
+            tracing::error!(kept_as = %path.display(), "file of deliveries cannot be used; a new one is begun");
         }
         let setup = NotifierSetup {
             identity: NodeIdentity { node: config.node_name(), epoch: opened.epoch.into() },
@@ -254,6 +260,10 @@ impl ReceiverService {
             self.status.notifier.store_again();
         }
         let Ok(mut view) = self.status.view.lock() else { return };
+        match history.other_format() {
+            Some(text) => view.problems.insert(DELIVERIES_FORMAT_PROBLEM, text),
+            None => view.problems.remove(DELIVERIES_FORMAT_PROBLEM),
+        };
         let was_failing = view.problems.contains_key(DELIVERIES_PROBLEM);
         match error {
             Some(error) => {

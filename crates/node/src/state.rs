@@ -149,6 +149,8 @@ pub enum HealthTopic {
     Configuration,
     /// The history file.
     History,
+    /// A history file of another format, which was replaced.
+    HistoryFormat,
     /// One netlink socket for all namespaces.
     OneSocket,
     /// The socket for commands.
@@ -174,6 +176,7 @@ impl HealthTopic {
             Self::Receiver => "receiver",
             Self::Configuration => "configuration",
             Self::History => "history",
+            Self::HistoryFormat => "history-format",
             Self::OneSocket => "one-socket",
             Self::Socket => "socket",
             Self::Witness => "witness",

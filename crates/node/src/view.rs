@@ -167,9 +167,10 @@ pub fn history_problem(error: &HistoryError) -> ProblemDocument {
             ErrorCode::NoHistory,
             "`vipwatch node` records the history; --state-dir sets its directory",
         ),
-        HistoryError::TooOld { .. } => {
-            (ErrorCode::HistoryOutdated, "start `vipwatch node`, which migrates the file")
-        }
+        HistoryError::OtherFormat { .. } => (
+            ErrorCode::HistoryUnavailable,
+            "use the version that wrote it; `vipwatch node` keeps the file under another name and begins a new one",
+        ),
         _ => (ErrorCode::HistoryUnavailable, "check the file and its disk; the log has details"),
     };
     ProblemDocument::new(code, vipwatch_core::ErrorChain(error).to_string()).with_hint(hint)

@@ -7,7 +7,8 @@
 //! targets have not received. Which target has received which report is stored in the history, by the notifier.
 //!
 //! If the file cannot be opened or written, the receiver goes on: reports are refused with the reason, and the
-//! writer opens the file again every few seconds. A damaged file is renamed and replaced by a new one.
+//! writer opens the file again every few seconds. A file that is damaged or has another format is renamed and kept, and
+//! replaced by a new one.
 
 mod deferred;
 mod error;
@@ -58,8 +59,6 @@ pub type StoredReports = BTreeMap<InstanceId, StoredReport>;
 pub struct StoredReport {
     /// The settled state; `None` if no report was settled.
     pub settled: Option<SettledRow>,
-    /// Sequence number of the last report that a version with format 3 delivered to each target, by the target's name.
-    pub delivered: BTreeMap<String, i64>,
     /// Sequence number and state of the reports that were stored and not settled, in order.
     pub unsettled: Vec<(i64, ReportedState)>,
 }
@@ -103,8 +102,6 @@ enum JournalEntry {
     RestoredReport { instance: InstanceId, seq: i64, state: ReportedState },
     /// Delete all rows of an instance.
     Forget(InstanceId),
-    /// Delete the deliveries of format 3.
-    DeleteOldDeliveries,
     /// Write everything and end the thread.
     Stop,
 }
@@ -125,9 +122,11 @@ pub enum Completion {
     Stored(StoreResult),
     /// The file, which could not be opened at the start, is open and has these reports.
     Opened(StoredReports),
-    /// A new file has replaced a damaged one. It has the deliveries; the settled states and unsettled reports must
-    /// be written again.
+    /// A new file has replaced a damaged one. The settled states and unsettled reports must be written again.
     Replaced,
+    /// A cleanup has found a file of another format that was replaced, with a line about it; `None` after the file was
+    /// moved away or deleted.
+    OtherFormat(Option<String>),
     /// More settled reports are undelivered than the limit. These are the oldest ones. They are deleted with
     /// [`Journal::delete_undelivered`] after they were counted as missed.
     Excess(ReportSeqs),
@@ -142,7 +141,7 @@ pub struct Journal {
     storing: usize,
     sender: SyncSender<Vec<JournalEntry>>,
     /// BOUND: one entry for each report that is being stored, of which [`Self::store`] accepts
-    /// [`MAX_STORING_REPORTS`], and one for each time the file is opened, replaced or cleaned up.
+    /// [`MAX_STORING_REPORTS`], and one for each time the file is opened or replaced, and two for each time it is cleaned up.
     completions: WakeQueue<Completion>,
     uncommitted: Uncommitted,
     reader: JournalReader,
@@ -284,11 +283,6 @@ impl Journal {
     /// Whether entries wait to be sent to the writer.
     pub fn has_unsent(&self) -> bool {
         !self.batch.is_empty()
-    }
-
-    /// Deletes the deliveries of format 3, which the history has now.
-    pub fn delete_old_deliveries(&mut self) {
-        self.batch.push(JournalEntry::DeleteOldDeliveries);
     }
 
     /// The completions since the last call, in order. The journal's descriptor is readable when there are some.

@@ -31,14 +31,7 @@ pub trait ReportSink: Send {
     fn deliver(&mut self, settled: &SettledReport);
 
     /// Restores a state that the previous process has settled, and delivers it to the targets that do not have it.
-    /// `delivered` is the sequence number of the last report that an earlier version has delivered to each target, by
-    /// the target's name; it is empty in a journal of this version.
-    fn restore(&mut self, settled: &SettledReport, delivered: &BTreeMap<String, i64>);
-
-    /// Whether the sink has stored deliveries itself: it does not need those of an earlier version any more.
-    fn has_deliveries(&self) -> bool {
-        false
-    }
+    fn restore(&mut self, settled: &SettledReport);
 
     /// The highest sequence number that a target has concluded, for each instance. The sink stores them in another file
     /// than the journal, which may be older: deleted, or restored from a backup.

@@ -178,8 +178,8 @@ impl Server {
     /// Waits for events, at most until `end`, and processes them; false after [`ControlMessage::Stop`].
     fn poll_once(&mut self, end: Option<Moment>) -> io::Result<bool> {
         let mut ready = [MaybeUninit::<epoll::Event>::uninit(); MAX_EVENTS];
-        let limit = [self.next_timer(), end].into_iter().flatten().min();
-        let limit = limit.map_or(Duration::MAX, |due| due.since(clock::now())).min(beat_every());
+        let due = end.map_or(self.next_timer(), |end| end.min(self.next_timer()));
+        let limit = due.since(clock::now()).min(beat_every());
         let limit = Timespec::try_from(limit).ok();
         let events: Vec<u64> = match epoll::wait(&self.epoll, &mut ready, limit.as_ref()) {
             Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
@@ -202,12 +202,12 @@ impl Server {
         Ok(is_running)
     }
 
-    /// When [`Self::run_timers`] or the journal has something to do; `None` if only events can cause work.
-    fn next_timer(&self) -> Option<Moment> {
+    /// When [`Self::run_timers`] or the journal has something to do.
+    fn next_timer(&self) -> Moment {
         let deadline = self.deadlines.front().map(|(at, _)| *at);
         let unsent = self.journal.has_unsent().then(|| clock::now() + JOURNAL_RETRY_DELAY);
         let timers = [deadline, unsent, self.states.due(), self.accept_paused_until];
-        timers.into_iter().flatten().min()
+        timers.into_iter().flatten().fold(self.next_cleanup, Moment::min)
     }
 
     fn run_timers(&mut self) {

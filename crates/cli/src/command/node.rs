@@ -5,7 +5,6 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use vipwatch_core::ErrorChain;
-use vipwatch_history::HistoryError;
 use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::share_heaps;
 use vipwatch_node::api_server::ApiServerError;
@@ -120,10 +119,6 @@ fn failure(error: &NodeError) -> CommandError {
                 Some(error) => failure.hint(error.hint()),
                 None => failure,
             }
-        }
-        NodeError::History(HistoryError::TooNew { .. }) => {
-            CommandError::new(ExitStatus::Missing, message)
-                .hint("use the program that wrote it, or another --state-dir")
         }
         NodeError::Signals(_)
         | NodeError::History(_)

@@ -3,18 +3,18 @@
 //!
 //! `docs/operations/finding-tests.md` lists the test of each finding.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 use vipwatch_testkit::keepalived::Keepalived;
-use vipwatch_testkit::{Lab, NodeFixture, Routers, script, wait_for, wait_within_showing};
+use vipwatch_testkit::{Lab, NodeFixture, Routers, run, script, wait_for, wait_within_showing};
 
 use crate::receiver_process::report;
 use crate::storage::Disk;
 use crate::support::{
-    ADD_VIP, PROGRAM, REMOVE_VIP, fixture_with, instance_conf, node_fixture, query_json, vi_1_conf,
-    wait_for_role, write, write_hook,
+    ADD_VIP, PROGRAM, REMOVE_VIP, fixture_with, instance_conf, node_fixture, query_json,
+    transitions, vi_1_conf, wait_for_record, wait_for_role, write, write_hook,
 };
 use crate::threads::stop_thread;
 
@@ -304,6 +304,52 @@ fn a_journal_of_the_receiver_that_cannot_be_written_is_found() {
     wait_for_findings(&fixture, None, &["node-history", "receiver-journal"]);
     disk.free_space();
     wait_for_findings(&fixture, None, &[]);
+}
+
+/// Creates a SQLite file with format 99, and returns its content.
+fn create_format_99(path: &Path) -> Vec<u8> {
+    let statements = "CREATE TABLE x (y); PRAGMA user_version = 99";
+    run(Command::new("sqlite3").arg(path).arg(statements));
+    std::fs::read(path).unwrap()
+}
+
+#[test]
+fn a_history_and_a_journal_of_another_format_are_kept_and_found_and_the_node_follows() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure("[receiver]\ninterval = \"0s\"\n");
+    let directory = fixture.state_dir();
+    std::fs::create_dir_all(&directory).unwrap();
+    let names = ["history", "journal"];
+    let contents = names.map(|name| create_format_99(&directory.join(format!("{name}.sqlite"))));
+    let node = fixture.start();
+    wait_for_findings(&fixture, None, &["node-history-format", "receiver-journal-format"]);
+    let kept = names.map(|name| {
+        let start = format!("{name}.format-99-");
+        let files = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+        let is_kept =
+            |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&start);
+        files.filter(is_kept).collect::<Vec<_>>()
+    });
+    let findings = fixture.run_text(&["doctor"]);
+    for ((name, kept), content) in names.iter().zip(&kept).zip(&contents) {
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        assert_eq!(std::fs::read(&kept[0]).unwrap(), *content);
+        let file = kept[0].file_name().unwrap().to_str().unwrap();
+        assert!(findings.contains(&format!("{name}.sqlite had format 99")), "{findings}");
+        assert!(findings.contains(file), "{findings}");
+        fixture.wait_for_log(&format!("{name} file has another format; a new one is begun"));
+    }
+    netns.ip(ADD_VIP);
+    wait_for_record(&fixture, "VI_1 primary");
+    assert_eq!(report(lab.path(), "VI_1", "primary"), Some(200));
+    assert!(node.stop().success());
+    for file in kept.iter().flatten() {
+        std::fs::remove_file(file).unwrap();
+    }
+    let _node = fixture.start();
+    wait_for_findings(&fixture, None, &[]);
+    assert!(transitions(&fixture, &[]).len() >= 2, "the new history is used");
 }
 
 /// A keepalived in a namespace with an instance of this name, which no other test uses.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The life cycle of a node: start, stop, kill, signals, its configuration, its socket and its state directory.
 
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -162,27 +161,6 @@ fn a_configuration_that_others_may_write_is_refused() {
         printed.contains("may be written by others") && printed.contains("chmod go-w"),
         "{printed}"
     );
-}
-
-#[test]
-fn a_history_of_a_later_version_is_refused_and_a_damaged_one_is_renamed() {
-    let lab = Lab::new();
-    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let file = fixture.state_dir().join("history.sqlite");
-    write(&file, &"not a database ".repeat(1000));
-    let node = fixture.start();
-    fixture.wait_for_log("history file is damaged; a new one is begun");
-    wait_for_record(&fixture, "VI_1 backup");
-    assert!(node.stop().success());
-    // <https://www.sqlite.org/fileformat.html>: the user version is at offset 60.
-    let mut bytes = std::fs::read(&file).unwrap();
-    bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
-    std::fs::File::create(&file).unwrap().write_all(&bytes).unwrap();
-    let output = fixture.run(&["node", "--state-dir", fixture.state_dir().to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(4));
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(printed.contains("has format 99") && printed.contains("hint: "), "{printed}");
-    assert_eq!(std::fs::read(&file).unwrap(), bytes, "the file is not changed");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use vipwatch_testkit::{Lab, NodeFixture, run, wait_for};
 
 use crate::support::{
-    ADD_VIP, fixture_with, instance_conf, read, vi_1_conf, wait_for_content, wait_for_role, write,
+    ADD_VIP, fixture_with, instance_conf, vi_1_conf, wait_for_content, wait_for_role, write,
     write_hook,
 };
 
@@ -84,40 +84,4 @@ fn a_file_that_is_missing_when_the_node_starts_removes_no_instance() {
     let count = "SELECT count(*) FROM transition WHERE instance = 'VI_1'";
     assert_eq!(sql(&fixture, count), "1", "the role of VI_1 has not changed");
     wait_for_role(&fixture, "VI_1", "backup");
-}
-
-/// Gives the history the tables of format 4, with the role of an instance that was deleted long ago.
-const TO_FORMAT_4: &str = "
-    INSERT INTO role (instance, role, since, seq) VALUES ('GHOST', 'backup', 1, 1);
-    DROP TRIGGER transition_deleted; DROP TABLE event; DROP TABLE epoch; DROP TABLE silence;
-    DROP TABLE delivery; DROP TABLE unrecorded;
-    ALTER TABLE transition DROP COLUMN cause; ALTER TABLE transition DROP COLUMN evidence;
-    ALTER TABLE transition RENAME COLUMN trigger TO cause;
-    ALTER TABLE run DROP COLUMN after_seq;
-    ALTER TABLE role ADD COLUMN hook_us INTEGER; ALTER TABLE role ADD COLUMN webhook_us INTEGER;
-    UPDATE role SET hook_us = 1, webhook_us = 1;
-    PRAGMA user_version = 4;";
-
-#[test]
-fn an_upgrade_reports_no_removal_of_instances_that_were_deleted_before() {
-    let lab = Lab::new();
-    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let output = lab.path().join("output");
-    let text = format!("echo $VIPWATCH_ID $VIPWATCH_TO >> {}", output.display());
-    let hook = write_hook(&lab.path().join("hook"), &text);
-    fixture.configure(&format!("[[notify]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
-    let node = fixture.start();
-    wait_for_content(&output, "VI_1 backup");
-    assert!(node.stop().success());
-    sql(&fixture, TO_FORMAT_4);
-    let node = fixture.start();
-    let ghosts = "SELECT (SELECT count(*) FROM role WHERE instance = 'GHOST') + \
-                  (SELECT count(*) FROM delivery WHERE instance = 'GHOST')";
-    wait_for("the role to be deleted", || (sql(&fixture, ghosts) == "0").then_some(()));
-    assert!(node.stop().success());
-    let _node = fixture.start();
-    netns.ip(ADD_VIP);
-    wait_for_content(&output, "VI_1 backup\nVI_1 primary");
-    let removed = "SELECT count(*) FROM transition WHERE to_role = 'removed'";
-    assert_eq!((sql(&fixture, removed).as_str(), read(&output).lines().count()), ("0", 2));
 }

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Statement, Transaction, params};
-use vipwatch_linux::file::set_aside;
+use vipwatch_linux::file::{other_format_text, set_aside};
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::damage::is_damaged;
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::delivery::{DeliveryChanges, SharedChanges};
 use crate::{
-    CauseRecord, EventRecord, HistoryEntry, HistoryError, REMOVED, Record, event, silence,
+    CauseRecord, EventRecord, HistoryEntry, HistoryError, REMOVED, Record, event, schema, silence,
 };
 
 /// Maximum number of messages in one transaction.
@@ -223,7 +223,7 @@ impl Recorder {
     fn replace_damaged(&mut self) {
         // ORDER: closing a connection deletes files by name, so it is closed before the files are renamed.
         self.connection = None;
-        let outcome = set_aside(&self.path).map_err(HistoryError::from).and_then(|aside| {
+        let outcome = set_aside(&self.path, None).map_err(HistoryError::from).and_then(|aside| {
             if let Ok(mut all) = self.health.set_aside.lock() {
                 all.push(aside);
             }
@@ -279,7 +279,6 @@ impl Recorder {
                 WriterMessage::SetLatency(latency) => set_latency(&transaction, latency)?,
                 WriterMessage::SetCause(seq, cause) => statements.set_cause(*seq, cause)?,
                 WriterMessage::StoreLastRole(row) => statements.store_last_role(row)?,
-                WriterMessage::DeleteRole(instance) => statements.delete_role(instance)?,
                 WriterMessage::InsertEvent(event) => statements.insert_event(event)?,
                 WriterMessage::StoreSilences(rows) => silence::replace(&transaction, rows)?,
                 // ORDER: before the conclusions, which correct the number.
@@ -310,8 +309,11 @@ impl Recorder {
         Ok(())
     }
 
-    /// Updates the row of this run and applies the retention limits.
+    /// Updates the row of this run, applies the retention limits, and looks for a replaced file of another format.
     fn beat(&mut self, is_end: bool, heartbeat: &Heartbeat) -> Result<(), HistoryError> {
+        if let Ok(mut text) = self.health.other_format.lock() {
+            *text = other_format_text(&self.path, schema::VERSION);
+        }
         if self.health.has_span() {
             // No batch follows if no transition does.
             self.write(&[], &DeliveryChanges::default())?;
@@ -348,7 +350,6 @@ impl WriterMessage {
             Self::SetLatency(_)
             | Self::SetCause(..)
             | Self::StoreLastRole(_)
-            | Self::DeleteRole(_)
             | Self::StoreSilences(_)
             | Self::CheckForDamage
             | Self::TakeDeliveries
@@ -372,7 +373,6 @@ fn dropped_span(batch: &[WriterMessage]) -> Option<DroppedSpan> {
         WriterMessage::SetLatency(_)
         | WriterMessage::SetCause(..)
         | WriterMessage::StoreLastRole(_)
-        | WriterMessage::DeleteRole(_)
         | WriterMessage::InsertEvent(_)
         | WriterMessage::StoreSilences(_)
         | WriterMessage::CheckForDamage

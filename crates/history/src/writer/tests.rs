@@ -8,7 +8,6 @@ use super::*;
 use crate::reader::{Query, Reader};
 
 mod deliveries;
-mod migration;
 
 fn record(instance: &str, at: i64, to: &str) -> Record {
     static SEQ: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(1);
@@ -255,7 +254,8 @@ fn a_file_that_is_not_a_database_is_renamed_and_kept() {
     File::create(&path).unwrap().write_all(&[7; 8192]).unwrap();
     let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     let aside = opened.set_aside.unwrap();
-    assert_eq!(std::fs::read(aside).unwrap(), [7; 8192]);
+    assert_eq!((std::fs::read(aside.path).unwrap(), aside.format), (vec![7; 8192], None));
+    assert_eq!(writer.other_format(), None);
     writer.record(record("a", now(), "primary"), Latencies::default());
     drop(writer);
     assert_eq!(read(directory.path()).len(), 1);
@@ -288,7 +288,7 @@ fn files_set_aside(directory: &Path) -> usize {
 
 #[test]
 fn damage_found_at_the_start_or_by_a_write_replaces_the_file() {
-    for name in ["role", "run", "change_by_instance"] {
+    for name in ["role", "run", "transition_by_instance"] {
         let directory = tempfile::tempdir().unwrap();
         let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
         writer.record(record("a", now(), "primary"), Latencies::default());
@@ -373,17 +373,40 @@ fn records_are_counted_as_dropped_while_the_history_cannot_be_opened() {
     assert_eq!(health.dropped.load(Ordering::Relaxed), 1);
 }
 
-#[test]
-fn a_file_of_a_later_format_is_refused_and_not_modified() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join(FILE);
+/// Creates a file with one table and this format number, and returns its content.
+fn create_format(directory: &Path, format: i64) -> Vec<u8> {
+    let path = directory.join(FILE);
     let connection = Connection::open(&path).unwrap();
-    connection.pragma_update(None, "user_version", 99).unwrap();
+    connection.execute("CREATE TABLE change (seq INTEGER)", []).unwrap();
+    connection.pragma_update(None, "user_version", format).unwrap();
     drop(connection);
-    let before = std::fs::read(&path).unwrap();
-    assert!(!before.is_empty());
-    let error = Writer::open(directory.path(), Retention::default()).unwrap_err();
-    assert!(matches!(error, HistoryError::TooNew { found: 99, .. }), "{error}");
-    assert!(Reader::open(directory.path()).is_err());
-    assert_eq!(std::fs::read(&path).unwrap(), before);
+    std::fs::read(path).unwrap()
+}
+
+#[test]
+fn a_file_of_another_format_is_renamed_and_kept_and_a_new_one_is_begun() {
+    for format in [0, schema::VERSION - 1, schema::VERSION + 1] {
+        let directory = tempfile::tempdir().unwrap();
+        let before = create_format(directory.path(), format);
+        let error = Reader::open(directory.path()).unwrap_err();
+        assert!(matches!(error, HistoryError::OtherFormat { found, .. } if found == format));
+        let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
+        let aside = opened.set_aside.unwrap();
+        assert_eq!((aside.format, std::fs::read(&aside.path).unwrap()), (Some(format), before));
+        assert!(opened.last_seq > 1_000_000_000, "the number is derived from the clock");
+        let text = writer.other_format().unwrap();
+        assert!(text.contains(&format!("history.sqlite had format {format}, ")), "{text}");
+        assert!(text.contains(aside.path.file_name().unwrap().to_str().unwrap()), "{text}");
+        let transition = record("a", now(), "primary");
+        writer.record(transition.clone(), Latencies::default());
+        drop(writer);
+        assert_eq!(read(directory.path()), [transition]);
+        // The next run says so again, until the file is moved away.
+        let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
+        assert_eq!((opened.set_aside, writer.other_format()), (None, Some(text)));
+        drop(writer);
+        std::fs::remove_file(aside.path).unwrap();
+        let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
+        assert_eq!(writer.other_format(), None);
+    }
 }

@@ -2,13 +2,12 @@
 //! The node's use of the history: what the last run stored, and what happens while the file cannot be written.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use vipwatch_core::{Cause, RoleKind, Trigger};
-use vipwatch_history::{LastRole, OpenedHistory, QueueLength};
+use vipwatch_history::{LastRole, OpenedHistory, SetAsideFile, Writer};
 
 use super::{Node, state_dir};
 use crate::cause::recorded_cause;
@@ -55,9 +54,8 @@ impl Node {
         if self.store.take_history_damage() {
             self.history.check_for_damage();
         }
-        for path in self.history.take_set_aside() {
-            log_set_aside(&path);
-        }
+        self.history.take_set_aside().iter().for_each(log_set_aside);
+        self.store.set_health(HealthTopic::HistoryFormat, self.history.other_format());
         let error = self.history.failing();
         let counters = &self.store.counters;
         counters.history_dropped.store(self.history.dropped(), Ordering::Relaxed);
@@ -93,11 +91,10 @@ impl Node {
 
 /// Logs the state of the history when it was opened, and puts a failure and the length of its queue into the published
 /// state.
-pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore, queue: QueueLength) {
-    let _ = store.history_queue.set(queue);
-    if let Some(path) = &opened.set_aside {
-        log_set_aside(path);
-    }
+pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore, history: &Writer) {
+    let _ = store.history_queue.set(history.queue_length());
+    opened.set_aside.iter().for_each(log_set_aside);
+    store.set_health(HealthTopic::HistoryFormat, history.other_format());
     if let Some(error) = &opened.open_error {
         log_failing(error);
     }
@@ -112,8 +109,13 @@ pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore, queue: Q
     store.set_health(HealthTopic::History, problem);
 }
 
-fn log_set_aside(path: &Path) {
-    tracing::error!(kept_as = %path.display(), "history file is damaged; a new one is begun");
+fn log_set_aside(file: &SetAsideFile) {
+    let kept_as = file.path.display();
+    if let Some(format) = file.format {
+        tracing::error!(format, %kept_as, "history file has another format; a new one is begun");
+    } else {
+        tracing::error!(%kept_as, "history file is damaged; a new one is begun");
+    }
 }
 
 fn log_failing(error: &str) {

@@ -28,20 +28,6 @@ impl Node {
         self.publish_removal(id.clone(), instance, entry.role.kind(), NotifyOrder::Next);
     }
 
-    /// Removes the instances of an earlier version that are not configured: it kept the roles of all instances that
-    /// ever existed, so their removal is not news.
-    pub(super) fn forget_instances_of_earlier_version(&mut self) {
-        let followed = self.followed();
-        for id in self.last_run.extract_if(.., |id, _| !followed.contains(id.as_str())) {
-            self.history.delete_role(id.0);
-        }
-        for id in self.notifier.known_instances() {
-            if !followed.contains(id.as_str()) {
-                self.notifier.forget(DeliverySource::Node, None, &id);
-            }
-        }
-    }
-
     /// When [`Self::check_removals`] is due; `None` if it is done, or waits for another scan.
     pub(super) fn removal_check_due(&self) -> Option<Moment> {
         self.removal_check.filter(|_| self.follower.is_settled())

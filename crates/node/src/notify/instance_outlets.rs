@@ -111,7 +111,6 @@ impl InstanceOutlets {
             no_stages: Arc::from([]),
         };
         outlets.configure(rules)?;
-        outlets.notifier.delete_earlier_format();
         Ok(outlets)
     }
 

@@ -17,12 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use vipwatch_api::{TargetItem, TargetKind};
+use vipwatch_api::TargetItem;
 use vipwatch_core::notification::Concluded;
 use vipwatch_core::{Conclusion, EventKind, InstanceId};
-use vipwatch_history::{
-    ANY_HOOK, ANY_WEBHOOK, DeliveryKey, DeliverySource, StoredDelivery, StoredTargets,
-};
+use vipwatch_history::{DeliverySource, StoredDelivery, StoredTargets};
 use vipwatch_linux::clock;
 
 use super::ANNOUNCE;
@@ -121,27 +119,9 @@ impl Notifier {
                 queue.reconfigure(settings);
                 continue;
             }
-            let own = table.unused.remove(&id);
-            let is_adopted = own.is_none();
-            let stored = own.unwrap_or_else(|| table.of_earlier_format(source, settings.kind()));
+            let stored = table.unused.remove(&id).unwrap_or_default();
             let queue = TargetQueue::new(settings.clone(), source, stored, &self.0.context);
-            if is_adopted {
-                queue.store_again();
-            }
             table.queues.insert(id, Arc::new(queue));
-        }
-    }
-
-    /// Deletes the deliveries of an earlier format, after the configured targets have taken them.
-    pub(super) fn delete_earlier_format(&self) {
-        let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
-        for name in [ANY_HOOK, ANY_WEBHOOK] {
-            let subjects = table.unused.remove(&(DeliverySource::Node, name.into()));
-            for subject in subjects.into_iter().flat_map(BTreeMap::into_keys) {
-                let (target, source) = (Arc::from(name), DeliverySource::Node);
-                let key = DeliveryKey { target, source, instance: subject.stored_text() };
-                self.0.context.store.iter().for_each(|store| store.delete(key.clone()));
-            }
         }
     }
 
@@ -222,18 +202,6 @@ impl Notifier {
                 NotifyOrder::AfterBacklog => queue.resume(notification, false),
             }
         }
-    }
-
-    /// Records that an earlier version has delivered the notification `seq` to a target, unless more is known.
-    pub(super) fn import(&self, source: DeliverySource, target: &str, id: &InstanceId, seq: i64) {
-        if let Some(queue) = self.queue(source, target) {
-            queue.import(&Subject::Instance(id.clone()), seq);
-        }
-    }
-
-    /// Whether a target of `source` has stored deliveries.
-    pub(super) fn has_deliveries(&self, source: DeliverySource) -> bool {
-        self.queues(source).iter().any(|queue| queue.has_subjects())
     }
 
     /// The highest concluded sequence number of each instance, also by targets that are not configured now.
@@ -326,7 +294,7 @@ impl Notifier {
             .filter(|((source, _), queue)| *source == DeliverySource::Node && queue.is_for_every());
         let every = every.map(|((_, name), _)| name.to_string()).collect();
         let all = table.queues.keys().map(|(_, name)| name.to_string());
-        let all = all.chain([ANNOUNCE, ANY_HOOK, ANY_WEBHOOK].map(str::to_owned)).collect();
+        let all = all.chain([ANNOUNCE.to_owned()]).collect();
         StoredTargets { every, all }
     }
 
@@ -364,22 +332,6 @@ impl Notifier {
         for queue in self.queues(source) {
             queue.reopen();
         }
-    }
-}
-
-impl TargetTable {
-    /// What an earlier format has stored for all targets of a kind.
-    fn of_earlier_format(&self, source: DeliverySource, kind: TargetKind) -> StoredSubjects {
-        let name = match kind {
-            TargetKind::Hook => ANY_HOOK,
-            TargetKind::Webhook => ANY_WEBHOOK,
-            TargetKind::Upstream
-            | TargetKind::Ipv6
-            | TargetKind::StateFile
-            | TargetKind::Announce
-            | TargetKind::Agent => return StoredSubjects::new(),
-        };
-        self.unused.get(&(source, Arc::from(name))).cloned().unwrap_or_default()
     }
 }
 

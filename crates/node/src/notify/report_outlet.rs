@@ -136,16 +136,8 @@ impl ReportSink for ReportOutlet {
         self.0.deliver_to_all(DeliverySource::Receiver, &notification);
     }
 
-    fn restore(&mut self, settled: &SettledReport, delivered: &BTreeMap<String, i64>) {
-        for (name, seq) in delivered {
-            let name = new_name(name);
-            self.0.import(DeliverySource::Receiver, name, &settled.instance, *seq);
-        }
+    fn restore(&mut self, settled: &SettledReport) {
         self.resume(settled);
-    }
-
-    fn has_deliveries(&self) -> bool {
-        self.0.has_deliveries(DeliverySource::Receiver)
     }
 
     fn concluded_seqs(&self) -> BTreeMap<InstanceId, i64> {
@@ -188,27 +180,9 @@ impl ReportSink for ReportOutlet {
     }
 }
 
-/// The name of a target that an earlier version has stored with its kind before it.
-fn new_name(stored: &str) -> &str {
-    let kinds = ["hook ", "webhook ", "upstream "];
-    kinds.iter().find_map(|kind| stored.strip_prefix(kind)).unwrap_or(stored)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_of_an_earlier_version_loses_its_kind() {
-        for (stored, name) in [
-            ("hook /bin/a b", "/bin/a b"),
-            ("webhook http://h/ ~12ab #2", "http://h/ ~12ab #2"),
-            ("upstream http://h/", "http://h/"),
-            ("ipv6 parameters", "ipv6 parameters"),
-        ] {
-            assert_eq!(new_name(stored), name);
-        }
-    }
 
     #[test]
     fn a_reported_state_and_its_event_have_the_same_word() {

@@ -233,15 +233,6 @@ impl TargetQueue {
         self.shared.lock().is_closing = false;
     }
 
-    /// Records that an earlier version has delivered the notification `seq`, unless a conclusion is known.
-    pub(super) fn import(&self, subject: &Subject, seq: i64) {
-        self.shared.lock().import(subject, seq);
-    }
-
-    pub(super) fn has_subjects(&self) -> bool {
-        self.shared.lock().has_subjects()
-    }
-
     /// The last concluded sequence number of each instance.
     pub(super) fn concluded_seqs(&self) -> Vec<(InstanceId, i64)> {
         self.shared.lock().concluded_seqs()

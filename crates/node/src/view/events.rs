@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use vipwatch_api::{NodeEvent, ResetReason};
-use vipwatch_history::{HistoryError, Reader, SequenceEntry};
+use vipwatch_history::{Epoch, HistoryError, Reader, SequenceEntry};
 
 use super::{ApiContext, read_history};
 use crate::event::NodeIdentity;
@@ -83,10 +83,9 @@ impl EventBackfill {
         });
         let (value, epoch) = read.map_err(|_error| ResetReason::HistoryUnavailable)?;
         match epoch {
-            Some(epoch) if *epoch.name != *self.identity.epoch => Err(ResetReason::OtherEpoch),
-            Some(epoch) if epoch.floor > self.position => Err(ResetReason::Expired),
-            Some(_) => Ok(value),
-            None => Err(ResetReason::HistoryUnavailable),
+            Epoch { name, .. } if *name != *self.identity.epoch => Err(ResetReason::OtherEpoch),
+            Epoch { floor, .. } if floor > self.position => Err(ResetReason::Expired),
+            Epoch { .. } => Ok(value),
         }
     }
 }

@@ -42,8 +42,6 @@ pub(super) struct DeferredRows {
     reports: BTreeMap<i64, (InstanceId, ReportedState)>,
     /// Rows of `undelivered`, by instance and sequence number.
     kept: BTreeMap<(InstanceId, i64), SettledReport>,
-    /// Delete the deliveries of format 3.
-    deletes_old_deliveries: bool,
     /// When the oldest row was added; `None` if there are no rows.
     since: Option<Instant>,
 }
@@ -72,7 +70,6 @@ impl DeferredRows {
                 // A report that arrives before this change is committed is kept.
                 self.settled.insert(instance, InstanceChange::Forget(last_seq));
             }
-            JournalEntry::DeleteOldDeliveries => self.deletes_old_deliveries = true,
             JournalEntry::Report { .. }
             | JournalEntry::CleanUp(_)
             | JournalEntry::DeleteUndelivered(_)
@@ -122,9 +119,6 @@ impl DeferredRows {
         )?;
         for (seq, (instance, state)) in &self.reports {
             report.execute(params![seq, at, instance.as_str(), state.as_str()])?;
-        }
-        if self.deletes_old_deliveries {
-            transaction.execute_batch("DROP TABLE IF EXISTS old_delivery")?;
         }
         Ok(())
     }

@@ -16,11 +16,9 @@ pub enum JournalError {
         /// SQLite's error.
         source: rusqlite::Error,
     },
-    /// A newer version of the program has written the file.
-    #[error(
-        "journal {path} has format {found}, this program supports formats up to {FORMAT_VERSION}"
-    )]
-    TooNew {
+    /// Another version of the program has written the file.
+    #[error("journal {path} has format {found}, and this version reads format {FORMAT_VERSION}")]
+    OtherFormat {
         /// Path of the file.
         path: String,
         /// Format of the file.
@@ -46,9 +44,9 @@ impl JournalError {
     /// Whether another attempt can only succeed after the operator has changed something.
     pub(super) fn is_permanent(&self) -> bool {
         match self {
-            Self::Locked(_) | Self::TooNew { .. } => true,
+            Self::Locked(_) => true,
             Self::Io(error) => error.kind() == io::ErrorKind::PermissionDenied,
-            Self::Open { .. } | Self::Missing(_) => false,
+            Self::Open { .. } | Self::OtherFormat { .. } | Self::Missing(_) => false,
         }
     }
 }

@@ -17,10 +17,6 @@ use super::{FILE, FORMAT_VERSION, JournalError, SettledRow, StoredReports, undel
 /// Name of the file that is locked while a receiver uses the journal.
 const LOCK_FILE: &str = "journal.lock";
 
-/// Names of the file and its lock up to format 2. [`take_over_old_file`] renames the file.
-const OLD_FILE: &str = "claims.sqlite";
-const OLD_LOCK_FILE: &str = "claims.lock";
-
 /// Size of SQLite's write-ahead log after which SQLite itself makes a checkpoint: 4096 pages of 4 KiB are 16 MiB. The
 /// writer makes its own checkpoints when it is idle; this limit is for a receiver that is never idle.
 const WAL_LIMIT_PAGES: i64 = 4096;
@@ -43,31 +39,6 @@ CREATE TABLE settled (
 ) WITHOUT ROWID;
 ";
 
-/// Adds the column of format 2 to a journal of format 1.
-const UPGRADE_FROM_1: &str = "
-ALTER TABLE settled ADD COLUMN acted INTEGER NOT NULL DEFAULT 0;
-UPDATE settled SET acted = seq;
-DROP INDEX report_by_instance;
-";
-
-/// Changes the names of format 1 and 2 to those of format 3.
-const RENAME_STATE: &str = "
-ALTER TABLE report RENAME COLUMN word TO state;
-ALTER TABLE settled RENAME COLUMN word TO state;
-";
-
-/// Format 2 has its deliveries in a table of another name than format 3.
-const RENAME_DELIVERIES_OF_2: &str = "
-ALTER TABLE told RENAME TO old_delivery;
-ALTER TABLE old_delivery RENAME COLUMN party TO target;
-";
-
-/// From format 4 on, the history has the deliveries. The old ones stay in a table of this name until the history has
-/// stored them.
-const RENAME_DELIVERIES_OF_3: &str = "
-ALTER TABLE delivery RENAME TO old_delivery;
-";
-
 /// An open journal file, and the lock that keeps other receivers from it.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -84,12 +55,14 @@ pub(super) struct StoredState {
 }
 
 impl Store {
-    /// Opens or creates the journal in `directory`. A damaged file is renamed and replaced.
+    /// Opens or creates the journal in `directory`. A file that is damaged or has another format is renamed and replaced.
     pub(super) fn open(directory: &Path) -> Result<(Self, StoredState), JournalError> {
-        let lock = lock(directory, LOCK_FILE)?;
-        take_over_old_file(directory)?;
+        let lock = lock(directory)?;
         match open_file(&directory.join(FILE)) {
-            Err(error) if error.is_damage() => Self::create_anew(directory, lock),
+            Err(error) if error.is_damage() => Self::create_anew(directory, lock, None),
+            Err(JournalError::OtherFormat { found, .. }) => {
+                Self::create_anew(directory, lock, Some(found))
+            }
             opened => opened.map(|(connection, stored)| (Self { connection, lock }, stored)),
         }
     }
@@ -99,15 +72,25 @@ impl Store {
         // ORDER: the connection is closed before its files are renamed, because SQLite removes `-wal` and `-shm` by
         // name when it closes a database.
         drop(self.connection);
-        Self::create_anew(directory, self.lock)
+        Self::create_anew(directory, self.lock, None)
     }
 
-    fn create_anew(directory: &Path, lock: FileLock) -> Result<(Self, StoredState), JournalError> {
+    /// Renames a file of another `format`, or without one a damaged file, and creates a new one.
+    fn create_anew(
+        directory: &Path,
+        lock: FileLock,
+        format: Option<i64>,
+    ) -> Result<(Self, StoredState), JournalError> {
         let path = directory.join(FILE);
-        let aside = set_aside(&path)?;
-        tracing::error!(kept_as = %aside.display(), "journal file is damaged; a new one is begun");
+        let aside = set_aside(&path, format)?;
+        let kept_as = aside.path.display();
+        if let Some(format) = format {
+            tracing::error!(format, %kept_as, "journal file has another format; a new one is begun");
+        } else {
+            tracing::error!(%kept_as, "journal file is damaged; a new one is begun");
+        }
         let (connection, stored) = open_file(&path)?;
-        // The last sequence number of the damaged file is unknown. A receiver that has stored fewer than ten
+        // The last sequence number of the old file is unknown. A receiver that has stored fewer than ten
         // reports a second since 1970 has not reached this number.
         let stored = StoredState { last_seq: unix_millis_now() / 100, ..stored };
         Ok((Self { connection, lock }, stored))
@@ -121,10 +104,11 @@ fn open_file(path: &Path) -> Result<(Connection, StoredState), JournalError> {
     let connection = Connection::open(path).map_err(failed)?;
     let version: i64 =
         connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
-    if version > FORMAT_VERSION {
-        return Err(JournalError::TooNew { path: name(), found: version });
+    let is_new = version == 0 && !has_tables(&connection).map_err(failed)?;
+    if !is_new && version != FORMAT_VERSION {
+        return Err(JournalError::OtherFormat { path: name(), found: version });
     }
-    let read = prepare(&connection, version).and_then(|()| {
+    let read = prepare(&connection, is_new).and_then(|()| {
         // SQLite opens a file on a read-only disk for reading only, and does not notice that the disk becomes
         // writable.
         if connection.is_readonly("main")? {
@@ -142,51 +126,10 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
-/// Renames the file of an earlier version of this program. Nothing happens if there is none, or if the new file
-/// exists.
-fn take_over_old_file(directory: &Path) -> Result<(), JournalError> {
-    let (old, new) = (directory.join(OLD_FILE), directory.join(FILE));
-    if !old.exists() {
-        return Ok(());
-    }
-    if new.exists() {
-        // For example after an earlier version of the program ran again.
-        tracing::error!(ignored = %old.display(), used = %new.display(), "two journal files");
-        return Ok(());
-    }
-    // A receiver of the earlier version may still use the file.
-    let _old_lock = lock(directory, OLD_LOCK_FILE)?;
-    // ORDER: SQLite copies the write-ahead log into the file when the last connection closes. Afterwards the
-    // file is complete without the log, which has the name of the old file.
-    let read = Connection::open(&old).and_then(|connection| {
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
-    });
-    let is_readable = match read {
-        Ok(()) => true,
-        Err(error) if is_damage(&error) => false,
-        // For example on a full disk. The file and its log stay as they are, and the writer tries again.
-        Err(source) => return Err(JournalError::Open { path: old.display().to_string(), source }),
-    };
-    let wal = directory.join(format!("{OLD_FILE}-wal"));
-    let has_wal = std::fs::metadata(&wal).is_ok_and(|metadata| metadata.len() > 0);
-    if is_readable && has_wal {
-        let reason = format!("cannot write the log of {} into the file", old.display());
-        return Err(io::Error::other(reason).into());
-    }
-    std::fs::rename(&old, &new)?;
-    if has_wal {
-        // The old file is damaged. It is kept with its log when the damage is found again.
-        std::fs::rename(&wal, directory.join(format!("{FILE}-wal")))?;
-    }
-    let _ = std::fs::remove_file(directory.join(OLD_LOCK_FILE));
-    tracing::info!(from = %old.display(), to = %new.display(), "journal file renamed");
-    Ok(())
-}
-
 /// Locks the directory for this receiver: two writers would assign the same sequence numbers.
-fn lock(directory: &Path, name: &str) -> Result<FileLock, JournalError> {
+fn lock(directory: &Path) -> Result<FileLock, JournalError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let (path, mode) = (directory.join(name), Mode::from_raw_mode(0o600));
+    let (path, mode) = (directory.join(LOCK_FILE), Mode::from_raw_mode(0o600));
     let file = rustix::fs::open(&path, flags | OFlags::CREATE, mode).map_err(io::Error::from);
     let file = match file {
         // On a disk that cannot be written, the lock file of an earlier receiver may exist.
@@ -199,27 +142,26 @@ fn lock(directory: &Path, name: &str) -> Result<FileLock, JournalError> {
     lock.ok_or_else(|| JournalError::Locked(directory.display().to_string()))
 }
 
-/// Sets SQLite's options, and creates or upgrades the tables of a file of format `version`.
-fn prepare(connection: &Connection, version: i64) -> rusqlite::Result<()> {
+fn has_tables(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("SELECT count(*) > 0 FROM sqlite_schema", [], |row| row.get(0))
+}
+
+/// Sets SQLite's options, and creates the tables of a new file.
+fn prepare(connection: &Connection, is_new: bool) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // An fsync for each commit: a report that was answered with 200 survives a power failure.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", WAL_LIMIT_BYTES)?;
     connection.pragma_update(None, "wal_autocheckpoint", WAL_LIMIT_PAGES)?;
-    let steps: &[&str] = match version {
-        0 => &[CREATE, undelivered::CREATE],
-        1 => &[UPGRADE_FROM_1, RENAME_STATE, undelivered::CREATE],
-        2 => &[RENAME_STATE, RENAME_DELIVERIES_OF_2, undelivered::CREATE],
-        3 => &[RENAME_DELIVERIES_OF_3, undelivered::CREATE],
-        4 => &[undelivered::CREATE],
-        _ => return Ok(()),
-    };
-    let steps = steps.concat();
+    if !is_new {
+        return Ok(());
+    }
+    let tables = [CREATE, undelivered::CREATE].concat();
     connection
-        .execute_batch(&format!("BEGIN; {steps} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"))
+        .execute_batch(&format!("BEGIN; {tables} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"))
 }
 
-/// Reads settled states, unsettled reports, and the deliveries of format 3.
+/// Reads settled states and unsettled reports.
 fn read_reports(connection: &Connection) -> rusqlite::Result<StoredReports> {
     let mut reports = StoredReports::new();
     let mut settled = connection.prepare("SELECT instance, seq, state, acted, at FROM settled")?;
@@ -239,17 +181,6 @@ fn read_reports(connection: &Connection) -> rusqlite::Result<StoredReports> {
     while let Some(row) = rows.next()? {
         if let Some(ReportRow { instance, seq, state }) = ReportRow::read(row)? {
             reports.entry(instance).or_default().unsettled.push((seq, state));
-        }
-    }
-    if !connection.table_exists(None, "old_delivery")? {
-        return Ok(reports);
-    }
-    let mut deliveries = connection.prepare("SELECT instance, seq, target FROM old_delivery")?;
-    let mut rows = deliveries.query([])?;
-    while let Some(row) = rows.next()? {
-        let instance = row.get::<_, String>(0)?.parse::<InstanceId>();
-        if let Some(report) = instance.ok().and_then(|instance| reports.get_mut(&instance)) {
-            report.delivered.insert(row.get(2)?, row.get(1)?);
         }
     }
     Ok(reports)

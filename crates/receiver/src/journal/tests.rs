@@ -61,59 +61,6 @@ fn an_idle_writer_moves_the_write_ahead_log_into_the_file() {
     assert_eq!(results(&mut journal).len(), 1000);
 }
 
-/// Creates a journal of format 3 with two deliveries.
-fn create_format_3(directory: &Path) {
-    let connection = Connection::open(directory.join(FILE)).unwrap();
-    let tables = "CREATE TABLE report (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, \
-                  instance TEXT NOT NULL, state TEXT NOT NULL); \
-                  CREATE TABLE settled (instance TEXT PRIMARY KEY, seq INTEGER NOT NULL, \
-                  at INTEGER NOT NULL, state TEXT NOT NULL, acted INTEGER NOT NULL) WITHOUT ROWID; \
-                  CREATE TABLE delivery (target TEXT NOT NULL, instance TEXT NOT NULL, \
-                  seq INTEGER NOT NULL, PRIMARY KEY (target, instance)) WITHOUT ROWID; \
-                  PRAGMA user_version = 3; \
-                  INSERT INTO settled VALUES ('a', 3, 5, 'primary', 3); \
-                  INSERT INTO delivery VALUES ('hook /bin/x', 'a', 3), ('webhook http://h/', 'a', 2);";
-    connection.execute_batch(tables).unwrap();
-}
-
-#[test]
-fn deliveries_of_format_3_are_read_until_the_history_has_them() {
-    let directory = tempfile::tempdir().unwrap();
-    create_format_3(directory.path());
-    let delivered = [("hook /bin/x".to_owned(), 3), ("webhook http://h/".to_owned(), 2)];
-    for _ in 0..2 {
-        let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
-        assert_eq!(stored[&id("a")].delivered, BTreeMap::from(delivered.clone()));
-    }
-    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
-    journal.delete_old_deliveries();
-    drop(journal);
-    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
-    assert!(stored[&id("a")].delivered.is_empty() && stored[&id("a")].settled.is_some());
-}
-
-#[test]
-fn a_journal_of_format_4_keeps_its_settled_and_unsettled_reports() {
-    let directory = tempfile::tempdir().unwrap();
-    let connection = Connection::open(directory.path().join(FILE)).unwrap();
-    let made = "CREATE TABLE report (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, \
-                instance TEXT NOT NULL, state TEXT NOT NULL); \
-                CREATE TABLE settled (instance TEXT PRIMARY KEY, seq INTEGER NOT NULL, \
-                at INTEGER NOT NULL, state TEXT NOT NULL, acted INTEGER NOT NULL) WITHOUT ROWID; \
-                PRAGMA user_version = 4; INSERT INTO settled VALUES ('a', 3, 5, 'primary', 2); \
-                INSERT INTO report VALUES (4, 6, 'a', 'backup');";
-    connection.execute_batch(made).unwrap();
-    drop(connection);
-    let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
-    let settled = stored[&id("a")].settled.unwrap();
-    assert_eq!((settled.state, settled.seq, settled.acted_seq), (ReportedState::Primary, 3, 2));
-    assert_eq!(stored[&id("a")].unsettled, [(4, ReportedState::Backup)]);
-    journal.keep(settled_report("a", 4));
-    let reader = journal.reader();
-    drop(journal);
-    assert_eq!(kept_seqs(&reader, "a"), [4], "the new table is used");
-}
-
 fn settled_report(instance: &str, seq: i64) -> SettledReport {
     let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_234);
     let (from, state) = (Some(ReportedState::Backup), ReportedState::Primary);
@@ -168,75 +115,6 @@ fn the_oldest_settled_reports_beyond_the_limit_are_listed_and_deleted_afterwards
     journal.delete_undelivered(BTreeMap::from([(id("a"), 3), (id("b"), 2)]));
     drop(journal);
     assert_eq!((kept_seqs(&reader, "a"), kept_seqs(&reader, "b")), (vec![4], vec![5]));
-}
-
-#[test]
-fn a_journal_of_format_1_is_upgraded() {
-    let directory = tempfile::tempdir().unwrap();
-    let connection = Connection::open(directory.path().join(FILE)).unwrap();
-    let made = "CREATE TABLE report (seq INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, \
-                instance TEXT NOT NULL, word TEXT NOT NULL); \
-                CREATE INDEX report_by_instance ON report (instance, seq); \
-                CREATE TABLE settled (instance TEXT PRIMARY KEY, seq INTEGER NOT NULL, \
-                at INTEGER NOT NULL, word TEXT NOT NULL); PRAGMA user_version = 1; \
-                INSERT INTO settled VALUES ('a', 3, 5, 'primary');";
-    connection.execute_batch(made).unwrap();
-    drop(connection);
-    let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
-    let settled = stored[&id("a")].settled.unwrap();
-    assert_eq!((settled.state, settled.seq, settled.acted_seq), (ReportedState::Primary, 3, 3));
-    assert!(journal.store(1, id("b"), ReportedState::Backup));
-    drop(journal);
-    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
-    assert_eq!(
-        stored[&id("b")].unsettled,
-        [(4, ReportedState::Backup)],
-        "sequence numbers continue"
-    );
-}
-
-/// Creates a journal of format 2 under its old name. One row is in the write-ahead log only, as after a kill.
-fn create_format_2(directory: &Path) {
-    let connection = Connection::open(directory.join("claims.sqlite")).unwrap();
-    let tables = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; \
-                  CREATE TABLE report (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, \
-                  instance TEXT NOT NULL, word TEXT NOT NULL); \
-                  CREATE TABLE settled (instance TEXT PRIMARY KEY, seq INTEGER NOT NULL, \
-                  at INTEGER NOT NULL, word TEXT NOT NULL, acted INTEGER NOT NULL) WITHOUT ROWID; \
-                  CREATE TABLE told (party TEXT NOT NULL, instance TEXT NOT NULL, \
-                  seq INTEGER NOT NULL, PRIMARY KEY (party, instance)) WITHOUT ROWID; \
-                  PRAGMA user_version = 2; \
-                  INSERT INTO settled VALUES ('a', 3, 5, 'primary', 2); \
-                  INSERT INTO told VALUES ('hook', 'a', 2);";
-    connection.execute_batch(tables).unwrap();
-    connection.execute("INSERT INTO report VALUES (4, 6, 'b', 'backup')", []).unwrap();
-    // A process that is killed does not close the file.
-    let files = ["claims.sqlite", "claims.sqlite-wal"].map(|name| directory.join(name));
-    let contents = files.each_ref().map(|file| std::fs::read(file).unwrap());
-    drop(connection);
-    for (file, bytes) in files.iter().zip(contents) {
-        let mut file = std::fs::File::create(file).unwrap();
-        std::io::Write::write_all(&mut file, &bytes).unwrap();
-    }
-}
-
-#[test]
-fn a_journal_of_format_2_is_renamed_and_upgraded() {
-    let directory = tempfile::tempdir().unwrap();
-    create_format_2(directory.path());
-    let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
-    let settled = stored[&id("a")].settled.unwrap();
-    assert_eq!((settled.state, settled.seq, settled.acted_seq), (ReportedState::Primary, 3, 2));
-    assert_eq!(stored[&id("a")].delivered, BTreeMap::from([("hook".to_owned(), 2)]));
-    assert_eq!(stored[&id("b")].unsettled, [(4, ReportedState::Backup)], "a row of the log");
-    assert!(journal.store(1, id("c"), ReportedState::Backup));
-    drop(journal);
-    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
-    assert_eq!(stored[&id("c")].unsettled, [(5, ReportedState::Backup)]);
-    let names = std::fs::read_dir(directory.path()).unwrap();
-    let names: Vec<String> =
-        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    assert!(names.iter().all(|name| name.starts_with("journal.")), "{names:?}");
 }
 
 #[test]
@@ -346,7 +224,10 @@ fn results(journal: &mut Journal) -> Vec<StoreResult> {
     let results =
         journal.take_completions().into_iter().filter_map(|completion| match completion {
             Completion::Stored(result) => Some(result),
-            Completion::Opened(_) | Completion::Replaced | Completion::Excess(_) => None,
+            Completion::Opened(_)
+            | Completion::Replaced
+            | Completion::Excess(_)
+            | Completion::OtherFormat(_) => None,
         });
     results.collect()
 }
@@ -378,11 +259,47 @@ pub(crate) fn set_aside_files(directory: &Path) -> usize {
 }
 
 #[test]
-fn a_journal_of_a_newer_format_is_rejected() {
-    let directory = tempfile::tempdir().unwrap();
-    let connection = Connection::open(directory.path().join(FILE)).unwrap();
-    connection.pragma_update(None, "user_version", 9).unwrap();
-    drop(connection);
-    let error = Journal::open(directory.path(), 0).unwrap_err();
-    assert!(matches!(error, JournalError::TooNew { found: 9, .. }), "{error}");
+fn a_journal_of_another_format_is_renamed_and_kept_and_a_new_one_is_begun() {
+    for format in [0, FORMAT_VERSION - 1, FORMAT_VERSION + 1] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let connection = Connection::open(&path).unwrap();
+        connection.execute("CREATE TABLE claim (seq INTEGER)", []).unwrap();
+        connection.pragma_update(None, "user_version", format).unwrap();
+        drop(connection);
+        let before = std::fs::read(&path).unwrap();
+        let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
+        assert!(stored.is_empty() && journal.open_error().is_none());
+        let seq = store_one(&mut journal, "a").unwrap();
+        assert!(seq > 1_000_000_000, "above every number of the other file");
+        let text = other_format(&mut journal).expect("a line about the file");
+        let start = format!("journal.sqlite had format {format}, and this version uses format 5");
+        assert!(text.contains(&start), "{text}");
+        let names = std::fs::read_dir(directory.path()).unwrap();
+        let mut paths = names.map(|entry| entry.unwrap().path());
+        let is_kept = |path: &std::path::PathBuf| path.display().to_string().contains(".format-");
+        let kept = paths.find(is_kept).unwrap();
+        assert!(text.contains(kept.file_name().unwrap().to_str().unwrap()), "{text}");
+        assert_eq!(std::fs::read(&kept).unwrap(), before);
+        std::fs::remove_file(kept).unwrap();
+        assert_eq!(other_format(&mut journal), None);
+        drop(journal);
+        let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
+        assert_eq!(stored[&id("a")].unsettled, [(seq, ReportedState::Primary)]);
+    }
+}
+
+/// The line about a file of another format after a cleanup.
+fn other_format(journal: &mut Journal) -> Option<String> {
+    journal.clean_up(BTreeMap::new(), 100);
+    journal.send_batch().unwrap();
+    loop {
+        let mut polled = [rustix::event::PollFd::new(&*journal, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, None).unwrap();
+        for completion in journal.take_completions() {
+            if let Completion::OtherFormat(text) = completion {
+                return text;
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@ use vipwatch_linux::clock::{from_unix_millis, unix_millis};
 
 use crate::report_sink::SettledReport;
 
-/// The table, since format 5.
+/// Creates the table.
 pub(super) const CREATE: &str = "
 CREATE TABLE undelivered (
     instance   TEXT NOT NULL,

@@ -10,13 +10,14 @@ use rusqlite::params;
 use vipwatch_core::debounce::ReportedState;
 use vipwatch_core::{ErrorChain, InstanceId};
 use vipwatch_linux::clock::unix_millis_now;
+use vipwatch_linux::file::other_format_text;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::deferred::DeferredRows;
 use super::store::{Store, StoredState, is_damage};
 use super::undelivered::{self, Uncommitted, UndeliveredCleanup};
-use super::{Completion, JournalEntry, JournalError, StoreResult};
+use super::{Completion, FILE, FORMAT_VERSION, JournalEntry, JournalError, StoreResult};
 
 /// Rows after which the writer moves SQLite's write-ahead log into the database file. The first report after a
 /// checkpoint waits for one fsync more, so the writer does not do it after each transaction.
@@ -55,6 +56,8 @@ pub(super) struct JournalWriter {
     rows_since_checkpoint: usize,
     /// Settled reports that are not committed; shared with readers.
     uncommitted: Uncommitted,
+    /// The last [`Completion::OtherFormat`].
+    other_format: Option<String>,
 }
 
 impl JournalWriter {
@@ -73,6 +76,7 @@ impl JournalWriter {
             is_failure_logged: false,
             rows_since_checkpoint: 0,
             uncommitted: Uncommitted::default(),
+            other_format: None,
         }
     }
 
@@ -179,7 +183,10 @@ impl JournalWriter {
     /// Deletes rows for a cleanup.
     fn delete_rows(&mut self, entry: JournalEntry) {
         let deleted = match entry {
-            JournalEntry::CleanUp(cleanup) => self.clean_up(&cleanup),
+            JournalEntry::CleanUp(cleanup) => {
+                self.look_for_other_format();
+                self.clean_up(&cleanup)
+            }
             JournalEntry::DeleteUndelivered(last) => match &mut self.store {
                 Some(store) => undelivered::delete_up_to(&mut store.connection, &last),
                 None => Ok(()),
@@ -189,6 +196,15 @@ impl JournalWriter {
         // Other errors, such as a full disk, may be gone at the next cleanup.
         if let Err(error) = deleted {
             self.replace_if_damaged(&error);
+        }
+    }
+
+    /// Reports that a replaced file of another format exists, or does not exist any more.
+    fn look_for_other_format(&mut self) {
+        let text = other_format_text(&self.directory.join(FILE), FORMAT_VERSION);
+        if text != self.other_format {
+            self.other_format.clone_from(&text);
+            self.completions.push(Completion::OtherFormat(text));
         }
     }
 

@@ -7,7 +7,6 @@ use super::*;
 use crate::journal::SettledRow;
 
 const INTERVAL: Duration = Duration::from_secs(2);
-const TARGET: &str = "target";
 
 /// One step of the model.
 #[derive(Debug, Clone)]
@@ -139,7 +138,7 @@ impl Model {
         self.states = ReportStates::new(INTERVAL);
         for (instance, stored) in self.stored() {
             if let Some(settled) = self.states.restore(&instance, &stored)
-                && stored.delivered.get(TARGET).is_none_or(|seq| *seq < settled.seq)
+                && self.received(&instance) < settled.seq
             {
                 self.in_flight.push(settled);
             }
@@ -148,6 +147,15 @@ impl Model {
                 self.act_on(outcome, &instance, state, seq);
             }
         }
+    }
+
+    /// Sequence number of the last report that the target has received, as the history returns it; 0 for none.
+    fn received(&self, instance: &InstanceId) -> i64 {
+        let delivered = self.rows.iter().rev().find_map(|row| match row {
+            Row::Delivered(of, seq) if of == instance => Some(*seq),
+            _ => None,
+        });
+        delivered.unwrap_or(0)
     }
 
     /// What the journal returns when it is opened.
@@ -166,9 +174,7 @@ impl Model {
                     stored.settled = Some(SettledRow { state, seq, acted_seq, at });
                     stored.unsettled.retain(|(open, _)| *open > seq);
                 }
-                Row::Delivered(instance, seq) => {
-                    all.entry(instance).or_default().delivered.insert(TARGET.to_owned(), seq);
-                }
+                Row::Delivered(..) => {}
             }
         }
         all

@@ -21,6 +21,9 @@ const MAX_INSTANCES: usize = 100_000;
 /// Key in `ReceiverView::problems`: the journal cannot be opened or written.
 const JOURNAL_PROBLEM: &str = "journal";
 
+/// Key in `ReceiverView::problems`: another version has written the journal, and a new file was begun.
+const FORMAT_PROBLEM: &str = "journal-format";
+
 impl Server {
     /// Gives a report to the journal. The monitor gets its reply when the report is stored, or a 503 at once if the
     /// journal cannot take it.
@@ -54,6 +57,9 @@ impl Server {
                 }
                 Completion::Replaced => self.fill_new_journal(),
                 Completion::Excess(seqs) => self.count_missed(seqs),
+                Completion::OtherFormat(text) => {
+                    self.change_view(|view| view.set_problem(FORMAT_PROBLEM, text));
+                }
             }
         }
     }
@@ -86,9 +92,6 @@ impl Server {
 
     /// Restores the states that the previous process has stored, and acts on its unsettled reports.
     pub(super) fn restore(&mut self, stored: StoredReports) {
-        if self.sink.has_deliveries() {
-            self.journal.delete_old_deliveries();
-        }
         let concluded = self.sink.concluded_seqs();
         let mut outdated = 0;
         for (instance, stored) in stored {
@@ -100,7 +103,7 @@ impl Server {
                 continue;
             }
             if let Some(settled) = self.states.restore(&instance, &stored) {
-                self.sink.restore(&settled, &stored.delivered);
+                self.sink.restore(&settled);
             }
             self.show_state(&instance);
             for (seq, state) in stored.unsettled {

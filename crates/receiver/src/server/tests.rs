@@ -37,7 +37,7 @@ impl ReportSink for ChannelSink {
         self.delivered.send(settled.clone()).unwrap();
     }
 
-    fn restore(&mut self, _: &SettledReport, _: &BTreeMap<String, i64>) {}
+    fn restore(&mut self, _: &SettledReport) {}
 
     fn concluded_seqs(&self) -> BTreeMap<InstanceId, i64> {
         self.concluded.clone()

@@ -24,7 +24,8 @@ pub struct ReceiverView {
     pub connections: usize,
     /// Reports that the journal has not stored yet.
     pub pending: usize,
-    /// Why the receiver does not work: a message for each of the keys `journal` and `socket`.
+    /// Why the receiver does not work: a message for each of the keys `journal`, `journal-format`,
+    /// `deliveries`, `deliveries-format` and `socket`.
     pub problems: BTreeMap<&'static str, String>,
 }
 

@@ -55,10 +55,6 @@ impl TargetQueueState {
         self.subjects.contains_key(subject)
     }
 
-    pub(super) fn has_subjects(&self) -> bool {
-        !self.subjects.is_empty()
-    }
-
     pub(super) fn instances(&self) -> Vec<InstanceId> {
         let instances = self.subjects.keys().filter_map(|subject| match subject {
             Subject::Instance(id) => Some(id.clone()),
@@ -73,15 +69,6 @@ impl TargetQueueState {
             Subject::Finding(_) => None,
         });
         concluded.collect()
-    }
-
-    pub(super) fn import(&mut self, subject: &Subject, seq: i64) {
-        if self.subjects.contains_key(subject) {
-            return;
-        }
-        let concluded = Concluded { seq, conclusion: Conclusion::Delivered, delivered: None };
-        self.subjects.insert(subject.clone(), TrackedSubject::new(Some(concluded), 0));
-        self.store(subject, 0);
     }
 
     /// Stores that notifications about a finding from `seq` on are pending. The row is deleted when they are concluded,

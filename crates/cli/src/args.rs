@@ -17,10 +17,8 @@ mod top;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
 use clap::{Args as Arguments, CommandFactory, Parser, Subcommand, ValueEnum};
 use vipwatch_node::config::{octal, span};
-use vipwatch_receiver::simulate::Behaviour;
 
 pub(crate) use self::announce::{AnnounceArgs, AnnounceTarget};
 pub(crate) use self::cluster::{
@@ -181,7 +179,7 @@ pub(crate) enum Command {
   vipwatch announce 192.0.2.10 --netns blue --check 2
   vipwatch announce --all --netns blue")]
     Announce(AnnounceArgs),
-    /// Check, show, migrate or explain the configuration
+    /// Check, show or explain the configuration
     #[command(
         subcommand,
         after_help = "Examples:
@@ -206,7 +204,6 @@ pub(crate) enum Command {
     Reload(ReloadArgs),
     /// Run a receiver for the reports of monitors, in place of Neutron's L3 agent
     #[command(
-        alias = "agent",
         after_help = "Examples:\n  vipwatch receiver --allow neutron\n  vipwatch receiver status"
     )]
     Receiver(ReceiverArgs),
@@ -337,9 +334,6 @@ pub(crate) struct ServeArgs {
     /// Have the hook runner on this socket run the hooks [default: the receiver starts a runner of its own]
     #[arg(long, value_name = "PATH", env = "VIPWATCH_HOOK_RUNNER", hide_env_values = true)]
     pub(crate) hook_runner: Option<PathBuf>,
-    /// The name of `vipwatch simulate-agent` in earlier versions
-    #[arg(long, hide = true, value_name = "MODE", value_parser = PossibleValuesParser::new(Behaviour::ALL.map(|(name, _)| name)))]
-    pub(crate) simulate: Option<String>,
     /// Log debug messages
     #[arg(long)]
     pub(crate) debug: bool,

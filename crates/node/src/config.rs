@@ -3,8 +3,7 @@
 //!
 //! Every key has a default, so a node without a file watches the instances of keepalived's usual files.
 //! [`Config::parse`] reports every error of a file at once, each with its line; for an unknown key it
-//! suggests the nearest known one, for a renamed key it gives the new name. [`migrate`] rewrites renamed
-//! keys in a file.
+//! suggests the nearest known one.
 
 mod cluster;
 mod credentials;
@@ -13,12 +12,10 @@ mod effective;
 mod header;
 mod hook_account;
 mod metrics;
-pub mod migrate;
 mod notify;
 mod programs;
 mod protected_file;
 mod receiver;
-mod renamed;
 mod sections;
 mod service_credential;
 mod target_name;
@@ -144,8 +141,6 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// The settings of the receiver; `None` if the file has no `[receiver]`.
     pub receiver: Option<ReceiverConfig>,
-    /// Warnings about keys with an old name that still works.
-    pub old_names: Vec<String>,
     /// The socket of the hook runner; `None` if this process starts a runner of its own. It is not in the file.
     pub hook_runner: Option<PathBuf>,
 }
@@ -172,7 +167,6 @@ impl Default for Config {
             instances: Vec::new(),
             rules: Vec::new(),
             receiver: None,
-            old_names: Vec::new(),
             hook_runner: None,
         }
     }
@@ -218,12 +212,6 @@ impl ConfigError {
     /// Whether this user has no permission to read the file.
     pub fn is_not_permitted(&self) -> bool {
         matches!(self, Self::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
-    }
-
-    /// The file, if it has renamed keys, which [`migrate`] can rewrite.
-    pub fn file_with_renamed_keys(&self) -> Option<&Path> {
-        let Self::Invalid(errors) = self else { return None };
-        errors.iter().find(|error| error.is_renamed_key).map(|error| error.file.as_path())
     }
 }
 
@@ -287,8 +275,8 @@ impl Config {
         Ok(())
     }
 
-    /// Keys with an old name that still works, and settings that have no effect with these instances. The latter are not
-    /// errors, because an instance may be configured later.
+    /// Settings that have no effect with these instances. They are not errors, because an instance may be configured
+    /// later.
     pub fn warnings(&self, instances: &[Arc<InstanceConfig>]) -> Vec<String> {
         let rules = (1..).zip(&self.rules);
         let unmatched = rules.flat_map(|(number, rule): (usize, &Rule)| {
@@ -297,8 +285,7 @@ impl Config {
                 format!("[[notify]] number {number}: the pattern {pattern:?} matches no instance")
             })
         });
-        let old_names = self.old_names.iter().cloned();
-        old_names.chain(unmatched).chain(self.groups.warnings(instances)).collect()
+        unmatched.chain(self.groups.warnings(instances)).collect()
     }
 
     /// Logs the [`Self::warnings`].

@@ -28,17 +28,6 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         query: QueryOptions,
     },
-    /// Rewrite a file that uses old names of keys; comments and formatting stay
-    #[command(after_help = "Examples:\n  vipwatch config migrate --check\n  \
-                            vipwatch config migrate /etc/vipwatch/vipwatch.toml")]
-    Migrate {
-        /// Rewrite this file [default: /etc/vipwatch/vipwatch.toml]
-        #[arg(value_name = "FILE", env = "VIPWATCH_CONFIG", hide_env_values = true)]
-        file: Option<PathBuf>,
-        /// Print the changes without writing; exit with 1 if there are any
-        #[arg(long)]
-        check: bool,
-    },
     /// Print an example with every key and its explanation
     #[command(after_help = "Examples:\n  vipwatch config example | less\n  \
                             vipwatch config example > vipwatch.toml")]

@@ -24,14 +24,7 @@ pub(crate) enum Format {
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputOptions {
     /// Print in this format
-    #[arg(
-        short = 'o',
-        long = "output",
-        alias = "format",
-        value_enum,
-        value_name = "FORMAT",
-        default_value_t
-    )]
+    #[arg(short = 'o', long = "output", value_enum, value_name = "FORMAT", default_value_t)]
     format: Format,
     /// Print JSON; short for `-o json`
     #[arg(long, conflicts_with = "format")]

@@ -64,8 +64,7 @@ pub(crate) struct WatchArgs {
     #[arg(value_name = "ID|ADDRESS", add = ArgValueCompleter::new(live_ids))]
     pub(crate) ids: Vec<String>,
     /// Exit after this number of new transitions; the roles at the beginning do not count
-    #[arg(short = 'n', long, value_name = "N", aliases = ["transitions", "changes"],
-          value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     /// Begin after this event, EPOCH-SEQ or SEQ, and print what has happened since
     #[arg(long, value_name = "EVENT", value_parser = after)]
@@ -89,9 +88,6 @@ pub(crate) struct HistoryArgs {
     /// Show only this instance: its id, the beginning of ids, or an address
     #[arg(value_name = "ID|ADDRESS", add = ArgValueCompleter::new(live_ids))]
     pub(crate) id: Option<String>,
-    /// The earlier form of ID
-    #[arg(long = "id", value_name = "ID", hide = true, conflicts_with = "id")]
-    pub(crate) id_option: Option<String>,
     /// Show transitions from this time on: 90s, 15m, 2h or 7d ago, today, yesterday, '2026-11-16 15:00', or RFC 3339
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) since: Option<Timestamp>,
@@ -118,13 +114,6 @@ pub(crate) struct HistoryArgs {
     pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) query: QueryOptions,
-}
-
-impl HistoryArgs {
-    /// The id or address, in either form.
-    pub(crate) fn wanted(&self) -> Option<&str> {
-        self.id.as_deref().or(self.id_option.as_deref())
-    }
 }
 
 /// The values of `--fail-on`.

@@ -191,9 +191,6 @@ pub(crate) fn config_error(error: &ConfigError) -> CommandError {
         },
         ConfigError::StateDir { .. } => failure.hint("set node.state_dir to another directory"),
         ConfigError::Socket(_) => failure.hint("set the socket to another path"),
-        ConfigError::Invalid(_) => match error.file_with_renamed_keys() {
-            Some(file) => failure.hint(format!("run `vipwatch config migrate {}`", file.display())),
-            None => failure.hint("`vipwatch config example` shows every key"),
-        },
+        ConfigError::Invalid(_) => failure.hint("`vipwatch config example` shows every key"),
     }
 }

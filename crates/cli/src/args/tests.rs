@@ -1,24 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the command line: help texts, messages of wrong usage, and options of earlier releases.
+//! Tests of the command line: help texts and messages of wrong usage.
 
 use super::*;
-
-#[test]
-fn receiver_and_its_alias_agent_are_the_same_command() {
-    for name in ["receiver", "agent"] {
-        let args = CliArgs::try_parse_from(["vipwatch", name, "--simulate", "threaded"]).unwrap();
-        assert!(matches!(args.command, Command::Receiver(_)), "{name}");
-    }
-}
-
-#[test]
-fn a_command_is_completed_with_its_name_and_not_with_an_alias() {
-    let root = CliArgs::command();
-    let receiver = root.find_subcommand("receiver").unwrap();
-    // The completion offers one of the visible names, in the order of the alphabet.
-    assert_eq!(receiver.get_visible_aliases().count(), 0);
-    assert_eq!(receiver.get_all_aliases().collect::<Vec<_>>(), ["agent"]);
-}
 
 #[test]
 fn doctor_and_findings_take_ids_of_instances() {
@@ -63,19 +46,6 @@ fn every_command_has_a_verb_first_summary_of_one_line_and_examples() {
         let has_heading = help.starts_with("Examples:\n");
         let is_complete = has_heading && (2..=3).contains(&examples);
         assert!(path == "vipwatch" || is_complete, "{path} has {examples} examples");
-    }
-}
-
-#[test]
-fn options_of_earlier_releases_still_work() {
-    for line in [
-        "status --format json",
-        "history --id VI_1 --limit 5",
-        "watch --transitions 1",
-        "watch --changes 1",
-    ] {
-        let args = ["vipwatch"].into_iter().chain(line.split(' '));
-        assert!(CliArgs::try_parse_from(args).is_ok(), "{line}");
     }
 }
 

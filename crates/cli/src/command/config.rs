@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `vipwatch config`: checks, shows, migrates or explains the configuration.
+//! `vipwatch config`: checks, shows or explains the configuration.
 
 mod check;
-mod migrate;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -20,7 +19,6 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<(), CommandError> {
     match command {
         ConfigCommand::Example => output::print(EXAMPLE),
         ConfigCommand::Check { file, output } => check::run(file.as_deref(), output)?,
-        ConfigCommand::Migrate { file, check } => migrate::run(file.as_deref(), *check)?,
         ConfigCommand::Show { query } => show(query)?,
     }
     Ok(())

@@ -108,7 +108,7 @@ fn filter<E>(
         since: options.since,
         until: options.until,
         after,
-        id: options.wanted().map(str::to_owned),
+        id: options.id.clone(),
         limit: (!is_filtered).then_some(options.limit),
     })
 }

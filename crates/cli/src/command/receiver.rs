@@ -38,14 +38,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 pub(crate) fn run(options: &ReceiverArgs) -> Result<(), CommandError> {
     match &options.command {
         Some(ReceiverCommand::Status(options)) => status::run(options),
-        None => {
-            // The option of earlier versions.
-            if let Some(mode) = &options.serve.simulate {
-                let (_, settings) = options.serve.settings()?;
-                return super::simulate::serve(&settings, mode);
-            }
-            serve(&options.serve)
-        }
+        None => serve(&options.serve),
     }
 }
 

@@ -243,7 +243,7 @@ fn config_check_and_the_log_warn_of_a_pattern_that_matches_no_instance() {
     let _node = fixture.start();
     let check = |format: &str| {
         let mut command = Command::new(PROGRAM);
-        command.args(["config", "check", "--format", format]);
+        command.args(["config", "check", "--output", format]);
         output_of(command.env("VIPWATCH_CONFIG", fixture.config()))
     };
     let (table, json) = (check("table"), check("json"));

@@ -89,11 +89,6 @@ fn an_unknown_user_of_a_hook_is_an_error_with_its_position() {
     assert!(!output.status.success());
     assert!(text.contains(&format!("{}:5:8: user: there is no user", config.display())), "{text}");
     assert!(text.contains("write the number"), "{text}");
-    configure(&fixture, &hook, "deadline = \"1s\"");
-    let output = Command::new(PROGRAM).args(["config", "check"]).arg(&config).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "the old name works: {text}");
-    assert!(text.contains(":5: deadline is called timeout now"), "{text}");
 }
 
 #[test]

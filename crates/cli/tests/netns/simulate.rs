@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use vipwatch_testkit::{Lab, stays, wait_for};
 
-use crate::receiver_process::{configure, receiver_command, socket};
+use crate::receiver_process::socket;
 use crate::support::PROGRAM;
 
 /// A simulated agent. It is killed when this value is dropped.
@@ -128,14 +128,4 @@ fn the_restarting_agent_closes_its_socket_after_each_report_and_opens_a_new_one(
     }
     let reports = std::fs::read_to_string(lab.path().join("reports")).unwrap();
     assert_eq!(reports, "a backup\n".repeat(3));
-}
-
-#[test]
-fn the_option_of_earlier_versions_simulates_an_agent_too() {
-    let lab = Lab::new();
-    configure(lab.path(), None);
-    let mut command = receiver_command(lab.path(), &["--simulate", "error"]);
-    let _agent =
-        SimulatedAgent(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    assert!(answer(lab.path()).starts_with("HTTP/1.1 500"));
 }

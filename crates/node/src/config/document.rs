@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue};
-
-use super::renamed;
+use toml::de::{DeTable, DeValue};
 
 /// Maximum number of characters of a line that is shown with an error.
 const MAX_SOURCE_CHARACTERS: usize = 160;
@@ -27,14 +25,12 @@ pub struct SettingError {
     pub source_line: String,
     /// The message.
     pub text: String,
-    /// Whether `vipwatch config migrate` corrects this error.
-    pub is_renamed_key: bool,
 }
 
 impl SettingError {
     /// The message with its column, and below it the line of the file with a mark below the column.
     pub fn with_source_line(&self) -> String {
-        let Self { file, line, column, source_line, text, .. } = self;
+        let Self { file, line, column, source_line, text } = self;
         let number = line.to_string();
         let margin = " ".repeat(number.len());
         let indent = " ".repeat(usize::try_from(column.saturating_sub(1)).unwrap_or(0));
@@ -51,13 +47,11 @@ pub(super) struct SettingErrors<'a> {
     file: &'a Path,
     text: &'a str,
     pub(super) list: Vec<SettingError>,
-    /// Old names that still work, in the order in which they were found.
-    pub(super) warnings: Vec<String>,
 }
 
 impl<'a> SettingErrors<'a> {
     pub(super) fn new(file: &'a Path, text: &'a str) -> Self {
-        Self { file, text, list: Vec::new(), warnings: Vec::new() }
+        Self { file, text, list: Vec::new() }
     }
 
     /// The line number of the byte at `offset`.
@@ -66,20 +60,6 @@ impl<'a> SettingErrors<'a> {
     }
 
     pub(super) fn add(&mut self, offset: usize, text: impl Into<String>) {
-        self.push(offset, text.into(), false);
-    }
-
-    fn warn_renamed(&mut self, offset: usize, text: &str) {
-        let (file, line) = (self.file.display(), self.line(offset));
-        let warning = format!("{file}:{line}: {text}; `vipwatch config migrate` renames it");
-        self.warnings.push(warning);
-    }
-
-    fn add_renamed(&mut self, offset: usize, text: String) {
-        self.push(offset, text, true);
-    }
-
-    fn push(&mut self, offset: usize, text: String, is_renamed_key: bool) {
         let before = self.text.get(..offset).unwrap_or_default();
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let characters = before[start..].chars().count();
@@ -94,8 +74,7 @@ impl<'a> SettingErrors<'a> {
                 .take(MAX_SOURCE_CHARACTERS)
                 .collect::<String>()
                 .replace('\t', " "),
-            text,
-            is_renamed_key,
+            text: text.into(),
         });
     }
 }
@@ -140,24 +119,10 @@ impl<'t, 'a> Table<'t, 'a> {
         }
     }
 
-    /// The value of `key`; `None` if the table has no such key. A key with an old name is read too, so that the
-    /// errors of its value are reported; [`Self::finish`] reports the old name.
+    /// The value of `key`; `None` if the table has no such key.
     pub(super) fn take(&mut self, key: &'static str) -> Option<&'t Value<'a>> {
         self.known.push(key);
-        self.find(key).or_else(|| self.find(renamed::by_new_key(&self.name, key)?.old))
-    }
-
-    /// The name in the file, which may be the old one, and the value of `key`.
-    fn entry(&self, key: &str) -> Option<(&'t Spanned<DeString<'a>>, &'t Value<'a>)> {
-        let old = renamed::by_new_key(&self.name, key).map(|renamed| renamed.old);
-        self.keys.iter().find(|(name, _)| {
-            let name: &str = name.get_ref();
-            name == key || Some(name) == old
-        })
-    }
-
-    fn find(&self, key: &str) -> Option<&'t Value<'a>> {
-        self.keys.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
+        self.keys.get(key)
     }
 
     /// The table with the name `key`.
@@ -177,10 +142,10 @@ impl<'t, 'a> Table<'t, 'a> {
         key: &'static str,
         errors: &mut SettingErrors<'_>,
     ) -> Vec<Table<'t, 'a>> {
-        if let Some((name, value)) = self.entry(key)
+        if let Some((name, value)) = self.keys.get_key_value(key)
             && matches!(value.get_ref(), DeValue::Table(_))
         {
-            errors.add(name.span().start, single_table_message(name.get_ref(), key));
+            errors.add(name.span().start, single_table_message(key));
         }
         self.tables(key, errors)
     }
@@ -226,12 +191,7 @@ impl<'t, 'a> Table<'t, 'a> {
     ) -> Option<T> {
         let value = self.take(key)?;
         let offset = value.span().start;
-        let mut text = text(key, value, errors)?;
-        if let Some(renamed) = renamed::by_old_value(&self.name, key, text) {
-            errors.add_renamed(offset, renamed.message());
-            text = renamed.new;
-        }
-        match parse(text) {
+        match parse(text(key, value, errors)?) {
             Ok(parsed) => Some(parsed),
             Err(error) => {
                 errors.add(offset, format!("{key}: {error}"));
@@ -283,22 +243,11 @@ impl<'t, 'a> Table<'t, 'a> {
         flag
     }
 
-    /// Reports every key that no caller has read, with its new name or the nearest known one.
+    /// Reports every key that no caller has read, with the nearest known one.
     pub(super) fn finish(self, errors: &mut SettingErrors<'_>) {
         for (name, _) in self.keys {
             let key = name.get_ref().as_ref();
             if self.known.contains(&key) {
-                continue;
-            }
-            if let Some(renamed) = renamed::by_old_key(&self.name, key) {
-                let offset = name.span().start;
-                if !renamed.is_accepted {
-                    errors.add_renamed(offset, renamed.message());
-                } else if self.find(renamed.new).is_some() {
-                    errors.add(offset, format!("{}, and the table has both", renamed.message()));
-                } else {
-                    errors.warn_renamed(offset, &renamed.message());
-                }
                 continue;
             }
             let table = match self.name.as_str() {
@@ -314,9 +263,9 @@ impl<'t, 'a> Table<'t, 'a> {
     }
 }
 
-/// The error for `[name]` where `[[key]]` is needed.
-fn single_table_message(name: &str, key: &str) -> String {
-    format!("write [[{key}]] instead of [{name}]: the file may have several of them")
+/// The error for `[key]` where `[[key]]` is needed.
+fn single_table_message(key: &str) -> String {
+    format!("write [[{key}]] instead of [{key}]: the file may have several of them")
 }
 
 /// The message of a TOML syntax error at `offset` of `text`. "duplicate key" at `[notify]` means that the second
@@ -325,10 +274,9 @@ pub(super) fn syntax_message(message: &str, text: &str, offset: usize) -> String
     let message = message.replace('\n', ", ");
     let rest = text.get(offset..).unwrap_or_default().trim_start_matches(['[', ' ']);
     let word = |character: char| character.is_ascii_alphanumeric() || character == '_';
-    let name = &rest[..rest.find(|character| !word(character)).unwrap_or(rest.len())];
-    let key = renamed::by_old_key("", name).map_or(name, |renamed| renamed.new);
+    let key = &rest[..rest.find(|character| !word(character)).unwrap_or(rest.len())];
     if message.contains("duplicate key") && ["notify", "instance", "group"].contains(&key) {
-        return format!("{message}: {}", single_table_message(name, key));
+        return format!("{message}: {}", single_table_message(key));
     }
     message
 }

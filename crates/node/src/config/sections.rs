@@ -77,7 +77,6 @@ impl Config {
             errors.list.truncate(syntax_error_count);
         }
         errors.list.sort_by_key(|error| error.line);
-        config.old_names = errors.warnings;
         (config, errors.list)
     }
 

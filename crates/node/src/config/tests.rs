@@ -216,9 +216,6 @@ fn single_brackets_where_double_ones_are_needed_are_named() {
     assert_eq!(messages(single), expected);
     let twice = messages(&single.repeat(2));
     assert!(twice.starts_with("v.toml:3:2: duplicate key: write [[notify]] instead"), "{twice}");
-    let old = messages("[outlet]\nstate_file = \"/run/{id}\"\n");
-    assert!(old.contains("write [[notify]] instead of [outlet]"), "{old}");
-    assert!(old.contains("[[outlet]] is called [[notify]] now"), "{old}");
     let instance = "[instance]\nid = \"a\"\naddresses = [\"192.0.2.1 dev eth0\"]\n";
     assert!(messages(instance).contains("write [[instance]] instead of [instance]"));
     read("[[notify]]\n[notify.webhook]\nurl = \"http://127.0.0.1/\"\n").unwrap();
@@ -274,26 +271,6 @@ fn a_pattern_that_matches_no_instance_is_a_warning() {
         "[[notify]] number 2: the pattern \"web-1\" matches no instance",
     ];
     assert_eq!(config.warnings(&config.instances), expected);
-}
-
-#[test]
-fn the_old_name_of_the_time_limit_of_a_hook_works_with_a_warning() {
-    let text = "[[notify]]\nhook = { program = \"/bin/a\", deadline = \"3s\" }\n\
-                [receiver]\n[[receiver.hook]]\nprogram = \"/bin/a\"\ndeadline = \"4s\"\n";
-    let config = read(text).unwrap();
-    assert_eq!(config.rules[0].hooks[0].timeout, Duration::from_secs(3));
-    assert_eq!(config.receiver.as_ref().unwrap().hooks[0].timeout, Duration::from_secs(4));
-    let warnings = config.warnings(&[]);
-    for (warning, line) in warnings.iter().zip([2, 6]) {
-        let expected =
-            format!(":{line}: deadline is called timeout now; `vipwatch config migrate`");
-        assert!(warning.contains(&expected), "{warning}");
-    }
-    assert_eq!(warnings.len(), 2);
-    let both =
-        read("[[notify]]\nhook = { program = \"/bin/a\", deadline = \"3s\", timeout = \"3s\" }\n");
-    let errors = both.unwrap_err();
-    assert!(errors[0].contains("the table has both"), "{errors:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use vipwatch_api::{InstanceRole, Timestamp};
 use vipwatch_cluster::findings::{EvaluationTime, Evaluator, EvaluatorSettings};
 use vipwatch_cluster::key::{Bucket, ClusterKey, ClusterName, KeySpace, RoleKey};
 use vipwatch_cluster::record::{
-    FORMAT, HeardPrimary, MemberRecord, MemberState, NodeRecord, RecentTransition, RoleRecord,
+    FORMAT, MemberRecord, MemberState, NodeRecord, ReceivedAdverts, RecentTransition, RoleRecord,
     encode,
 };
 use vipwatch_cluster::view::{ClusterView, StoredValue, ViewChange};
@@ -155,7 +155,7 @@ fn router(number: usize, node: usize, is_primary: bool, recent: usize) -> RoleRe
         advert_ms: Some(2000),
         vrrp_version: Some(2),
         addresses: vec!["169.254.0.1/24".parse().expect("an address")],
-        heard: HeardPrimary::Other,
+        adverts: ReceivedAdverts::Other,
         findings: Vec::new(),
         recent: (0..recent).rev().map(transition).collect(),
     }

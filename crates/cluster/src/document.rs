@@ -127,7 +127,7 @@ pub fn finding_item(record: &FindingRecord, scope: FindingScope) -> ClusterFindi
         opened: record.opened,
         closed: record.closed,
         reporter: record.reporter.clone(),
-        delivered: record.told_open.clone(),
+        delivered: record.notified_open.clone(),
     }
 }
 

@@ -81,7 +81,7 @@ pub struct EvaluationTime {
 
 /// A change of the open findings, to be written to etcd.
 ///
-/// The lists `told_open` and `told_closed` of the record are those of the view: if a target was notified since, the
+/// The lists `notified_open` and `notified_closed` of the record are those of the view: if a target was notified since, the
 /// stored record has more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClusterFindingChange {

@@ -107,7 +107,7 @@ pub struct RecentTransition {
 /// Whether the captured adverts show a primary of the virtual router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum HeardPrimary {
+pub enum ReceivedAdverts {
     /// Adverts of another node arrive.
     Other,
     /// No adverts of another node arrive.
@@ -166,7 +166,7 @@ pub struct RoleRecord {
     pub addresses: Vec<IpNet>,
     /// The adverts that the node captures.
     #[serde(default = "unknown")]
-    pub heard: HeardPrimary,
+    pub adverts: ReceivedAdverts,
     /// The names of the local findings about this instance that are not merely odd, in order.
     #[serde(default)]
     pub findings: Vec<String>,
@@ -175,8 +175,8 @@ pub struct RoleRecord {
     pub recent: Vec<RecentTransition>,
 }
 
-fn unknown() -> HeardPrimary {
-    HeardPrimary::Unknown
+fn unknown() -> ReceivedAdverts {
+    ReceivedAdverts::Unknown
 }
 
 /// The node that delivers the findings of the cluster.
@@ -370,10 +370,10 @@ pub struct FindingRecord {
     pub reporter: String,
     /// The names of the targets that have received its opening. A new reporter does not notify them again.
     #[serde(default)]
-    pub told_open: Vec<String>,
+    pub notified_open: Vec<String>,
     /// The names of the targets that have received its end.
     #[serde(default)]
-    pub told_closed: Vec<String>,
+    pub notified_closed: Vec<String>,
 }
 
 #[cfg(test)]

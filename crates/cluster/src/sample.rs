@@ -5,7 +5,7 @@ use vipwatch_api::{InstanceRole, Timestamp};
 
 use crate::key::{Bucket, ClusterKey, KeySpace, RoleKey};
 use crate::record::{
-    FORMAT, HeardPrimary, MemberRecord, MemberState, NodeRecord, RoleRecord, encode,
+    FORMAT, MemberRecord, MemberState, NodeRecord, ReceivedAdverts, RoleRecord, encode,
 };
 use crate::view::{ClusterView, StoredValue, ViewChange};
 
@@ -46,7 +46,7 @@ pub(crate) fn role_record(node: &str, instance: &str, role: InstanceRole) -> Rol
         advert_ms: Some(1000),
         vrrp_version: Some(2),
         addresses: vec!["192.0.2.80/24".parse().unwrap()],
-        heard: HeardPrimary::Unknown,
+        adverts: ReceivedAdverts::Unknown,
         findings: Vec::new(),
         recent: Vec::new(),
     }

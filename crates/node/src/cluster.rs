@@ -8,10 +8,10 @@
 //!
 //! Nothing here waits for etcd. Without etcd the node works as without a cluster, and its view says that it is old.
 
-mod heard;
 mod inbox;
 mod neutron;
 mod own_part;
+mod received_adverts;
 mod recent;
 mod records;
 mod settings;
@@ -226,8 +226,8 @@ impl ClusterService {
     }
 
     /// A target has received a finding.
-    pub(crate) fn told(&self, delivered: DeliveredFinding) {
-        self.0.with_session(|session| session.told(delivered));
+    pub(crate) fn notified(&self, delivered: DeliveredFinding) {
+        self.0.with_session(|session| session.notified(delivered));
     }
 
     /// Says in etcd that the node was stopped, and ends the session.

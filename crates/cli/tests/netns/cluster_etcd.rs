@@ -9,7 +9,7 @@ use serde_json::Value;
 use vipwatch_api::{FindingSeverity, InstanceRole, Timestamp};
 use vipwatch_cluster::key::{Bucket, ClusterKey, ClusterName, KeySpace, RoleKey};
 use vipwatch_cluster::record::{
-    Confidence, FORMAT, FindingRecord, HeardPrimary, MemberRecord, MemberState, NodeRecord,
+    Confidence, FORMAT, FindingRecord, MemberRecord, MemberState, NodeRecord, ReceivedAdverts,
     RoleRecord, encode,
 };
 use vipwatch_testkit::authority::ONE_YEAR;
@@ -96,7 +96,7 @@ impl<'a> Publisher<'a> {
             advert_ms: Some(1000),
             vrrp_version: Some(2),
             addresses: vec!["192.0.2.10/24".parse().unwrap()],
-            heard: HeardPrimary::Unknown,
+            adverts: ReceivedAdverts::Unknown,
             findings: Vec::new(),
             recent: Vec::new(),
         };
@@ -123,8 +123,8 @@ impl<'a> Publisher<'a> {
             changed: at,
             closed: None,
             reporter: "net-1".to_owned(),
-            told_open: Vec::new(),
-            told_closed: Vec::new(),
+            notified_open: Vec::new(),
+            notified_closed: Vec::new(),
         };
         self.put(&Self::finding_key(), &encode(&record));
     }

@@ -42,8 +42,8 @@ fn finding(id: &str, severity: FindingSeverity, closed: Option<i64>) -> FindingR
         changed: time(20),
         closed: closed.map(time),
         reporter: "a".to_owned(),
-        told_open: vec!["pager".to_owned()],
-        told_closed: Vec::new(),
+        notified_open: vec!["pager".to_owned()],
+        notified_closed: Vec::new(),
     }
 }
 

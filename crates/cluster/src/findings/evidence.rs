@@ -4,7 +4,7 @@
 use vipwatch_api::ClusterNodeState;
 
 use crate::group::{Group, GroupMember};
-use crate::record::HeardPrimary;
+use crate::record::ReceivedAdverts;
 
 /// The maximum number of sentences. A record has at most 16 KiB.
 const MAX_FACTS: usize = 32;
@@ -32,12 +32,12 @@ fn of_member(member: &GroupMember) -> Vec<String> {
     if let Some(seen) = member.seen.filter(|_| member.has_claim()) {
         facts.push(format!("node {node} confirmed its roles after revision {seen}"));
     }
-    let heard = match record.heard {
-        HeardPrimary::Other => Some("adverts"),
-        HeardPrimary::None => Some("no adverts"),
-        HeardPrimary::Unknown => None,
+    let adverts = match record.adverts {
+        ReceivedAdverts::Other => Some("adverts"),
+        ReceivedAdverts::None => Some("no adverts"),
+        ReceivedAdverts::Unknown => None,
     };
-    facts.extend(heard.map(|heard| format!("node {node} receives {heard} of another node")));
+    facts.extend(adverts.map(|adverts| format!("node {node} receives {adverts} of another node")));
     if !record.findings.is_empty() {
         facts.push(format!("node {node} itself has found: {}", record.findings.join(", ")));
     }

@@ -174,7 +174,7 @@ impl OpenClusterFindings {
         if is_same {
             return None;
         }
-        *record = with_told(record, view);
+        *record = with_notified(record, view);
         record.confidence = condition.confidence;
         record.nodes = condition.nodes;
         record.text = condition.text;
@@ -193,7 +193,7 @@ impl OpenClusterFindings {
         let finding = self.findings.remove(subject)?;
         let reporter = self.reporter.clone();
         let closed = Some(time.at);
-        let record = FindingRecord { closed, reporter, ..with_told(&finding.record, view) };
+        let record = FindingRecord { closed, reporter, ..with_notified(&finding.record, view) };
         Some(ClusterFindingChange::Closed(record))
     }
 
@@ -221,19 +221,19 @@ impl OpenClusterFindings {
             changed: time.at,
             closed: None,
             reporter: self.reporter.clone(),
-            told_open: Vec::new(),
-            told_closed: Vec::new(),
+            notified_open: Vec::new(),
+            notified_closed: Vec::new(),
         }
     }
 }
 
 /// The record with the targets that the view knows.
-fn with_told(record: &FindingRecord, view: &ClusterView) -> FindingRecord {
+fn with_notified(record: &FindingRecord, view: &ClusterView) -> FindingRecord {
     let mut record = record.clone();
     let stored = record.id.parse().ok().and_then(|id| view.finding(&id));
     if let Some(stored) = stored {
-        record.told_open.clone_from(&stored.record.told_open);
-        record.told_closed.clone_from(&stored.record.told_closed);
+        record.notified_open.clone_from(&stored.record.notified_open);
+        record.notified_closed.clone_from(&stored.record.notified_closed);
     }
     record
 }

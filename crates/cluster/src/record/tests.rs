@@ -16,15 +16,15 @@ fn decode_role(value: &str) -> Result<ClusterRecord, ClusterRecordError> {
 #[test]
 fn a_record_of_the_first_release_is_read_without_the_later_fields() {
     let Ok(ClusterRecord::Role(record)) = decode_role(ROLE) else { panic!("not a role") };
-    assert_eq!((record.role, record.heard), (InstanceRole::Primary, HeardPrimary::Unknown));
+    assert_eq!((record.role, record.adverts), (InstanceRole::Primary, ReceivedAdverts::Unknown));
     assert!(record.findings.is_empty() && record.recent.is_empty());
 }
 
 #[test]
 fn fields_and_words_of_a_later_release_are_ignored() {
-    let value = ROLE.replacen('{', r#"{"colour":"red","heard":"two","#, 1);
+    let value = ROLE.replacen('{', r#"{"colour":"red","adverts":"two","#, 1);
     let Ok(ClusterRecord::Role(record)) = decode_role(&value) else { panic!("not a role") };
-    assert_eq!(record.heard, HeardPrimary::Unknown);
+    assert_eq!(record.adverts, ReceivedAdverts::Unknown);
 }
 
 #[test]

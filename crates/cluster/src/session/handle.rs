@@ -164,7 +164,7 @@ impl ClusterHandle {
 
     /// A target has received a finding. The reporter writes it to etcd, so that the next reporter does not deliver the
     /// finding again.
-    pub fn told(&self, delivered: DeliveredFinding) {
+    pub fn notified(&self, delivered: DeliveredFinding) {
         self.shared.requests().delivered.insert(delivered);
         self.shared.wake.notify_one();
     }

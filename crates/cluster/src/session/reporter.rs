@@ -115,7 +115,7 @@ impl ReporterWork {
         create_revision: i64,
     ) -> Self {
         let open: Vec<FindingRecord> = view.findings().cloned().collect();
-        let ended = view.closed_findings().filter(|record| !is_told(record)).cloned();
+        let ended = view.closed_findings().filter(|record| !is_notified(record)).cloned();
         let reported = open.iter().cloned().chain(ended).filter_map(|record| {
             let id: FindingId = record.id.parse().ok()?;
             let revision = view.finding(&id).map_or(0, |stored| stored.mod_revision);
@@ -180,8 +180,8 @@ impl ReporterWork {
         let before = self.findings.remove(&id);
         if let Some(before) = &before {
             // The view may not have the last deliveries yet.
-            merge(&mut record.told_open, &before.record.told_open);
-            merge(&mut record.told_closed, &before.record.told_closed);
+            merge(&mut record.notified_open, &before.record.notified_open);
+            merge(&mut record.notified_closed, &before.record.notified_closed);
         }
         let revision = before.as_ref().map_or(0, |before| before.revision);
         let is_news = is_news || before.is_some_and(|before| before.is_news);
@@ -226,7 +226,7 @@ impl ReporterWork {
         let known = self.findings.remove(&id).or_else(|| ended(&id));
         let Some(mut finding) = known else { return };
         let record = &mut finding.record;
-        let list = if is_closed { &mut record.told_closed } else { &mut record.told_open };
+        let list = if is_closed { &mut record.notified_closed } else { &mut record.notified_open };
         if !list.contains(&target) {
             list.push(target);
             list.sort();
@@ -290,7 +290,7 @@ impl ReporterWork {
             if std::mem::take(&mut finding.is_news) {
                 events.push(event(finding.record.clone()));
             }
-            let is_over = finding.record.closed.is_some() && is_told(&finding.record);
+            let is_over = finding.record.closed.is_some() && is_notified(&finding.record);
             if is_over {
                 self.findings.remove(&id);
             }
@@ -300,8 +300,8 @@ impl ReporterWork {
 }
 
 /// Whether every target that has received the opening has received the end.
-fn is_told(record: &FindingRecord) -> bool {
-    record.told_open.iter().all(|target| record.told_closed.contains(target))
+fn is_notified(record: &FindingRecord) -> bool {
+    record.notified_open.iter().all(|target| record.notified_closed.contains(target))
 }
 
 fn event(record: FindingRecord) -> ClusterEvent {

@@ -95,11 +95,11 @@ pub enum ClusterEvent {
         /// Whether this node is the reporter.
         is_reporter: bool,
     },
-    /// Only on the reporter: the finding is open. The node delivers it to the targets that are not in `told_open`, and
-    /// calls [`ClusterHandle::told`](super::ClusterHandle::told) for each. The event comes again for every open finding after an election.
+    /// Only on the reporter: the finding is open. The node delivers it to the targets that are not in `notified_open`, and
+    /// calls [`ClusterHandle::notified`](super::ClusterHandle::notified) for each. The event comes again for every open finding after an election.
     FindingOpen(Box<FindingRecord>),
-    /// Only on the reporter: the finding has ended. The node delivers it to the targets that are in `told_open` and not in
-    /// `told_closed`. The event comes again after an election for findings with an end that some targets have not received.
+    /// Only on the reporter: the finding has ended. The node delivers it to the targets that are in `notified_open` and not in
+    /// `notified_closed`. The event comes again after an election for findings with an end that some targets have not received.
     FindingClosed(Box<FindingRecord>),
 }
 

@@ -18,7 +18,7 @@ use vipwatch_core::audit::FINDING_NAMES;
 
 use super::bytes::{ByteReader, ByteWriter};
 use super::identity::RoleIdentity;
-use crate::record::{FORMAT, HeardPrimary, RecentTransition, RoleRecord};
+use crate::record::{FORMAT, ReceivedAdverts, RecentTransition, RoleRecord};
 
 /// The words of [`RoleRecord::origin`].
 const ORIGINS: &[&str] = &["neutron", "keepalived", "vipwatch"];
@@ -43,7 +43,7 @@ mod present {
 /// Packs a record. `model` is a text that the id of the instance often equals; [`unpack`] needs the same.
 pub(super) fn pack(record: &RoleRecord, model: &str) -> Vec<u8> {
     let mut out = ByteWriter::default();
-    out.byte(role_number(record.role) << 2 | heard_number(record.heard));
+    out.byte(role_number(record.role) << 2 | adverts_number(record.adverts));
     out.text_like(&record.instance, model);
     out.unsigned(present_fields(record));
     out.text_like(&record.name, &record.instance);
@@ -114,7 +114,7 @@ pub(super) fn unpack(bytes: &[u8], model: &str, identity: &RoleIdentity) -> Opti
         advert_ms: None,
         vrrp_version: None,
         addresses: input.list(read_network)?,
-        heard: heard_of(first & 3),
+        adverts: adverts_of(first & 3),
         findings: Vec::new(),
         recent: Vec::new(),
         instance,
@@ -182,19 +182,19 @@ fn role_of(number: u8) -> Option<InstanceRole> {
     InstanceRole::ALL.into_iter().find(|role| role_number(*role) == number)
 }
 
-fn heard_number(heard: HeardPrimary) -> u8 {
-    match heard {
-        HeardPrimary::Unknown => 0,
-        HeardPrimary::Other => 1,
-        HeardPrimary::None => 2,
+fn adverts_number(adverts: ReceivedAdverts) -> u8 {
+    match adverts {
+        ReceivedAdverts::Unknown => 0,
+        ReceivedAdverts::Other => 1,
+        ReceivedAdverts::None => 2,
     }
 }
 
-fn heard_of(number: u8) -> HeardPrimary {
+fn adverts_of(number: u8) -> ReceivedAdverts {
     match number {
-        1 => HeardPrimary::Other,
-        2 => HeardPrimary::None,
-        _ => HeardPrimary::Unknown,
+        1 => ReceivedAdverts::Other,
+        2 => ReceivedAdverts::None,
+        _ => ReceivedAdverts::Unknown,
     }
 }
 

@@ -274,8 +274,8 @@ fn roles_that_etcd_has_rejected_for_too_long_are_not_current_for_other_nodes() {
     a.set("r1", Backup);
     b.wait("the loss of a", |view| state_of(view, "a") == Some(ClusterNodeState::Lost));
     assert_eq!(role_of(&b.handle.view(), "r1", "a"), Some(Primary), "the last known role");
-    let is_told = |event: &ClusterEvent| matches!(event, ClusterEvent::RejectionChanged);
-    assert!(a.side.events().iter().any(is_told));
+    let is_notified = |event: &ClusterEvent| matches!(event, ClusterEvent::RejectionChanged);
+    assert!(a.side.events().iter().any(is_notified));
     etcd.make_space();
     b.wait("a again", |view| is_live(view, "a"));
     b.wait_role("r1", "a", Backup);

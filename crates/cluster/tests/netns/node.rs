@@ -9,7 +9,7 @@ use std::time::Duration;
 use vipwatch_api::{ClusterNodeState, InstanceRole};
 use vipwatch_cluster::etcd::EtcdSettings;
 use vipwatch_cluster::key::{Bucket, ClusterName};
-use vipwatch_cluster::record::{FORMAT, HeardPrimary, RoleRecord};
+use vipwatch_cluster::record::{FORMAT, ReceivedAdverts, RoleRecord};
 use vipwatch_cluster::session::{
     ClusterEvent, ClusterHandle, ClusterObserver, ConfirmationRequest, HeartbeatFacts,
     RecordSource, SessionSettings, WantedRole,
@@ -222,7 +222,7 @@ pub(crate) fn wanted(router: &str, role: InstanceRole) -> WantedRole {
         advert_ms: Some(100),
         vrrp_version: Some(2),
         addresses: vec!["169.254.0.1/24".parse().unwrap()],
-        heard: HeardPrimary::Unknown,
+        adverts: ReceivedAdverts::Unknown,
         findings: Vec::new(),
         recent: Vec::new(),
     };

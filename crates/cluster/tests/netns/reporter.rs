@@ -20,7 +20,7 @@ const REPORTER: &str = "/vipwatch/v1/test/reporter";
 const OTHER: &str = r#"{"schema":1,"node":"x","process":"x","at":"2026-01-01T00:00:00Z"}"#;
 
 /// The findings with this name in the events of the node, open and closed.
-fn told(node: &TestNode, name: &str) -> (Vec<FindingRecord>, Vec<FindingRecord>) {
+fn notified(node: &TestNode, name: &str) -> (Vec<FindingRecord>, Vec<FindingRecord>) {
     let (mut open, mut closed) = (Vec::new(), Vec::new());
     for event in node.side.events() {
         match event {
@@ -70,12 +70,12 @@ fn one_node_reports_a_finding_and_its_end() {
     }
     assert_eq!(elected.handle.basis().scope, ClusterScope::Full);
     b.set("r1", Primary);
-    wait_showing("the finding", || show(&nodes), || told(elected, TWO).0.pop());
+    wait_showing("the finding", || show(&nodes), || notified(elected, TWO).0.pop());
     for node in nodes {
         node.wait("the finding in the view", |view| view.findings().any(|it| it.name == TWO));
     }
     b.set("r1", Backup);
-    let closed = wait_showing("its end", || show(&nodes), || told(elected, TWO).1.pop());
+    let closed = wait_showing("its end", || show(&nodes), || notified(elected, TWO).1.pop());
     assert!(closed.closed.is_some());
     for node in nodes {
         node.wait("the end in the view", |view| {
@@ -83,7 +83,7 @@ fn one_node_reports_a_finding_and_its_end() {
                 && view.closed_findings().any(|it| it.name == TWO)
         });
         let is_elected = node.name == elected.name;
-        assert_eq!(told(node, TWO).0.len(), usize::from(is_elected), "{}", node.name);
+        assert_eq!(notified(node, TWO).0.len(), usize::from(is_elected), "{}", node.name);
     }
     // A finding that has ended has a lease, so that it goes away by itself.
     let entry = etcd.ctl(&["get", "--prefix", "/vipwatch/v1/test/closed/", "--write-out", "json"]);
@@ -106,32 +106,34 @@ fn a_new_reporter_continues_the_open_findings_and_knows_their_deliveries() {
     for other in &others {
         other.set("r9", Primary);
     }
-    let open = wait_showing("the finding", || show(&nodes), || told(nodes[number], TWO).0.pop());
+    let open =
+        wait_showing("the finding", || show(&nodes), || notified(nodes[number], TWO).0.pop());
     assert_eq!(open.group.as_deref(), Some("router:r9"));
     let id = open.id.parse().unwrap();
-    nodes[number].handle.told(DeliveredFinding {
+    nodes[number].handle.notified(DeliveredFinding {
         id,
         target: "pager".to_owned(),
         is_closed: false,
     });
     for other in &others {
         other.wait("the delivery in etcd", |view| {
-            view.findings().any(|finding| finding.told_open == ["pager"])
+            view.findings().any(|finding| finding.notified_open == ["pager"])
         });
     }
     let mut nodes: Vec<TestNode> = vec![a, b, c];
     nodes.remove(number).crash();
     let nodes: Vec<&TestNode> = nodes.iter().collect();
     let elected = nodes[reporter(&nodes)];
-    let again = wait_showing("the finding again", || show(&nodes), || told(elected, TWO).0.pop());
-    assert_eq!((again.id, again.told_open), (open.id.clone(), vec!["pager".to_owned()]));
+    let again =
+        wait_showing("the finding again", || show(&nodes), || notified(elected, TWO).0.pop());
+    assert_eq!((again.id, again.notified_open), (open.id.clone(), vec!["pager".to_owned()]));
     nodes[0].set("r9", Backup);
-    let closed = wait_showing("its end", || show(&nodes), || told(elected, TWO).1.pop());
+    let closed = wait_showing("its end", || show(&nodes), || notified(elected, TWO).1.pop());
     assert_eq!(closed.id, open.id);
     let lost = wait_showing(
         "the lost node",
         || show(&nodes),
-        || told(elected, "cluster-node-lost").0.pop(),
+        || notified(elected, "cluster-node-lost").0.pop(),
     );
     assert_eq!(lost.nodes.len(), 1);
 }
@@ -257,10 +259,10 @@ fn an_open_finding_that_another_client_deletes_or_overwrites_is_written_again() 
     let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Primary)]);
     let nodes = [&a, &b];
     let elected = nodes[reporter(&nodes)];
-    let open = wait_showing("the finding", || show(&nodes), || told(elected, TWO).0.pop());
+    let open = wait_showing("the finding", || show(&nodes), || notified(elected, TWO).0.pop());
     let told_by = |target: &str| {
         let (id, target) = (open.id.parse().unwrap(), target.to_owned());
-        elected.handle.told(DeliveredFinding { id, target, is_closed: false });
+        elected.handle.notified(DeliveredFinding { id, target, is_closed: false });
     };
     told_by("pager");
     let key = format!("/vipwatch/v1/test/finding/{}", open.id);
@@ -273,5 +275,5 @@ fn an_open_finding_that_another_client_deletes_or_overwrites_is_written_again() 
     wait_for("the finding after its deletion", is_written);
     etcd.ctl(&["put", &key, "garbage"]);
     wait_for("the finding after it was overwritten", is_written);
-    assert_eq!(told(elected, TWO).0.len(), 1, "it is not delivered again");
+    assert_eq!(notified(elected, TWO).0.len(), 1, "it is not delivered again");
 }

@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime};
 use ipnet::IpNet;
 use vipwatch_api::InstanceRole;
 use vipwatch_cluster::key::{Bucket, ClusterName};
-use vipwatch_cluster::record::{FORMAT, HeardPrimary, MAX_ADDRESSES, RoleRecord};
+use vipwatch_cluster::record::{FORMAT, MAX_ADDRESSES, ReceivedAdverts, RoleRecord};
 use vipwatch_cluster::session::{HeartbeatFacts, RecordSource, WantedRole};
 use vipwatch_core::audit::Severity;
 use vipwatch_core::vrrp::VrrpFamily;
 use vipwatch_core::{InstanceId, Role};
 
-use super::heard::heard;
+use super::received_adverts::received_adverts;
 use super::recent::RecentTransitions;
 use crate::cluster::MarkInstance;
 use crate::discovery::{InstanceConfig, Origin};
@@ -32,7 +32,7 @@ pub(super) struct PublishedRecords {
     node: ClusterName,
     pub(super) recent: RecentTransitions,
     /// The adverts of instances that can change without another change of the instance, as last published.
-    unsettled: Mutex<BTreeMap<InstanceId, HeardPrimary>>,
+    unsettled: Mutex<BTreeMap<InstanceId, ReceivedAdverts>>,
     /// Marks an instance: its record has changed.
     mark: OnceLock<MarkInstance>,
 }
@@ -63,7 +63,7 @@ impl PublishedRecords {
         let config = &*entry.instance;
         let vrrp = &*config.vrrp;
         let reason = entry.role.reason();
-        let heard = self.heard(entry);
+        let adverts = self.adverts(entry);
         RoleRecord {
             schema: FORMAT,
             node: self.node.to_string(),
@@ -83,7 +83,7 @@ impl PublishedRecords {
             advert_ms: vrrp.advert_interval.map(millis),
             vrrp_version: vrrp.protocol.map(|protocol| protocol.version.number()),
             addresses: addresses(config),
-            heard,
+            adverts,
             findings: finding_names(entry),
             recent: self.recent.of(&config.id),
         }
@@ -91,26 +91,27 @@ impl PublishedRecords {
 
     /// The adverts of an instance. Those of an instance that is not primary are judged again at each heartbeat, until
     /// another node advertises.
-    fn heard(&self, entry: &InstanceEntry) -> HeardPrimary {
+    fn adverts(&self, entry: &InstanceEntry) -> ReceivedAdverts {
         let id = &entry.instance.id;
-        let found = heard(&self.store, &entry.instance);
+        let found = received_adverts(&self.store, &entry.instance);
         let is_holding = matches!(entry.role, Role::Primary | Role::Partial { .. });
         match found {
-            Some(heard @ (HeardPrimary::None | HeardPrimary::Unknown)) if !is_holding => {
-                self.unsettled().insert(id.clone(), heard);
+            Some(adverts @ (ReceivedAdverts::None | ReceivedAdverts::Unknown)) if !is_holding => {
+                self.unsettled().insert(id.clone(), adverts);
             }
             _ => {
                 self.unsettled().remove(id);
             }
         }
-        found.unwrap_or(HeardPrimary::Unknown)
+        found.unwrap_or(ReceivedAdverts::Unknown)
     }
 
     /// Marks each instance with adverts that have changed since its record was made.
     fn judge_adverts(&self) {
         let published = self.unsettled().clone();
         for (id, published) in published {
-            let now = self.store.entry(&id).map(|entry| heard(&self.store, &entry.instance));
+            let now =
+                self.store.entry(&id).map(|entry| received_adverts(&self.store, &entry.instance));
             match (now, self.mark.get()) {
                 (Some(now), Some(mark)) if now != Some(published) => mark(&id),
                 (None, _) => {
@@ -121,7 +122,7 @@ impl PublishedRecords {
         }
     }
 
-    fn unsettled(&self) -> MutexGuard<'_, BTreeMap<InstanceId, HeardPrimary>> {
+    fn unsettled(&self) -> MutexGuard<'_, BTreeMap<InstanceId, ReceivedAdverts>> {
         self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -251,8 +251,8 @@ impl Node {
         let notification = self.cluster_notification(seq, FindingState::Open, item);
         let findings = &self.cluster_findings;
         let names = self.outlets.deliver_cluster_finding(&notification, |name| {
-            let is_told = record.told_open.iter().any(|told| told == name);
-            !is_told && !findings.is_queued(&record.id, name)
+            let is_notified = record.notified_open.iter().any(|target| target == name);
+            !is_notified && !findings.is_queued(&record.id, name)
         });
         self.cluster_findings.queued(&record.id, seq, false, names);
     }
@@ -265,9 +265,9 @@ impl Node {
         let notification = self.cluster_notification(seq, FindingState::Closed, item);
         let findings = &self.cluster_findings;
         let names = self.outlets.deliver_cluster_finding(&notification, |name| {
-            let is_in = |list: &[String]| list.iter().any(|told| told == name);
-            let knows = is_in(&record.told_open) || findings.is_queued(&record.id, name);
-            knows && !is_in(&record.told_closed) && !findings.is_end_queued(&record.id, name)
+            let is_in = |list: &[String]| list.iter().any(|target| target == name);
+            let knows = is_in(&record.notified_open) || findings.is_queued(&record.id, name);
+            knows && !is_in(&record.notified_closed) && !findings.is_end_queued(&record.id, name)
         });
         self.cluster_findings.queued(&record.id, seq, true, names);
     }
@@ -293,7 +293,7 @@ impl Node {
         let Some(queued) = queued.filter(|_| is_delivered) else { return };
         let Ok(id) = queued.id.parse::<FindingId>() else { return };
         let target = report.target.clone();
-        cluster.told(DeliveredFinding { id, target, is_closed: queued.is_closed });
+        cluster.notified(DeliveredFinding { id, target, is_closed: queued.is_closed });
     }
 }
 

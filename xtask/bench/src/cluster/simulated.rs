@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vipwatch_api::InstanceRole;
 use vipwatch_cluster::etcd::EtcdSettings;
 use vipwatch_cluster::key::Bucket;
-use vipwatch_cluster::record::{FORMAT, HeardPrimary, RoleRecord};
+use vipwatch_cluster::record::{FORMAT, ReceivedAdverts, RoleRecord};
 use vipwatch_cluster::session::{
     ClusterEvent, ClusterHandle, ClusterObserver, HeartbeatFacts, RecordSource, SessionSettings,
     WantedRole,
@@ -294,7 +294,7 @@ fn record(instance: &InstanceId, seq: i64) -> RoleRecord {
         advert_ms: Some(2000),
         vrrp_version: Some(2),
         addresses: vec!["169.254.0.1/24".parse().expect("a valid address")],
-        heard: HeardPrimary::Unknown,
+        adverts: ReceivedAdverts::Unknown,
         findings: Vec::new(),
         recent: Vec::new(),
     }

@@ -131,8 +131,8 @@ pub const CLUSTER_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "cluster-delivered-again",
         file: "crates/node/src/node/cluster.rs",
-        old: "let is_told = record.told_open.iter().any(|told| told == name);",
-        new: "let is_told = record.told_open.iter().any(|told| told == name) && name.is_empty();",
+        old: "let is_notified = record.notified_open.iter().any(|target| target == name);",
+        new: "let is_notified = record.notified_open.iter().any(|target| target == name) && name.is_empty();",
         seed: 1,
         faults: "kill-reporter-with-finding",
         kinds: &["delivery-repeated"],
@@ -181,8 +181,8 @@ pub const CLUSTER_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "cluster-adverts-ignored",
         file: "crates/cluster/src/findings/condition/claims.rs",
-        old: "is_live_backup(member) && member.record.heard == heard",
-        new: "is_live_backup(member) && member.record.heard != heard",
+        old: "is_live_backup(member) && member.record.adverts == adverts",
+        new: "is_live_backup(member) && member.record.adverts != adverts",
         seed: 1,
         faults: "cut-from-etcd",
         kinds: WITHOUT_FAULT,

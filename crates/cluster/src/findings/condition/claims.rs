@@ -8,7 +8,7 @@ use super::{ConditionContext, FindingCondition, evidence, is_live_backup, listed
 use crate::findings::kind::ClusterFindingKind;
 use crate::group::{Group, GroupMember};
 use crate::key::Bucket;
-use crate::record::{Confidence, HeardPrimary};
+use crate::record::{Confidence, ReceivedAdverts};
 
 pub(super) fn two_primaries(group: &Group) -> Option<FindingCondition> {
     let is_confirmed = group.state() == GroupState::TwoPrimaries;
@@ -45,13 +45,15 @@ pub(super) fn no_primary(group: &Group) -> Option<FindingCondition> {
         }
         GroupState::Unknown => {
             let has_no_claim = group.claims().next().is_none();
-            let backups_with = |heard: HeardPrimary| {
+            let backups_with = |adverts: ReceivedAdverts| {
                 let members = group.members.iter();
-                members.filter(move |member| is_live_backup(member) && member.record.heard == heard)
+                members.filter(move |member| {
+                    is_live_backup(member) && member.record.adverts == adverts
+                })
             };
-            let silent = names(backups_with(HeardPrimary::None));
+            let silent = names(backups_with(ReceivedAdverts::None));
             // A backup that receives adverts shows that a primary exists, although the adverts do not reach the others.
-            let has_witness = backups_with(HeardPrimary::Other).next().is_some();
+            let has_witness = backups_with(ReceivedAdverts::Other).next().is_some();
             if silent.is_empty() || has_witness || !has_no_claim {
                 return None;
             }

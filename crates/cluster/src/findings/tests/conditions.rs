@@ -10,7 +10,7 @@ use vipwatch_core::{NeutronState, ReportedState, Role};
 use super::*;
 use crate::findings::condition::DISAGREEMENTS;
 use crate::key::Bucket;
-use crate::record::{Confidence, HeardPrimary};
+use crate::record::{Confidence, ReceivedAdverts};
 use crate::sample::role_key;
 
 #[test]
@@ -148,27 +148,42 @@ fn without_one_of_its_nodes_a_group_has_no_primary_only_if_a_backup_receives_no_
     let mut lab = Evaluation::new(&["a", "b"]);
     lab.cluster.stop("a");
     assert_eq!(lab.pass(600.0), [""; 0], "keepalived on node a may run");
-    lab.publish(&RoleRecord { heard: HeardPrimary::Other, ..role_record("b", "VI_1", Backup) });
+    lab.publish(&RoleRecord {
+        adverts: ReceivedAdverts::Other,
+        ..role_record("b", "VI_1", Backup)
+    });
     assert_eq!(lab.pass(600.0), [""; 0]);
-    lab.publish(&RoleRecord { heard: HeardPrimary::None, ..role_record("b", "VI_1", Backup) });
+    lab.publish(&RoleRecord { adverts: ReceivedAdverts::None, ..role_record("b", "VI_1", Backup) });
     assert_eq!(lab.pass(6.9), [""; 0]);
     let changes = lab.pass_changes(0.2);
     let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!((short(record), record.confidence), ("no-primary".to_owned(), Confidence::Probable));
-    lab.publish(&RoleRecord { heard: HeardPrimary::Other, ..role_record("b", "VI_1", Backup) });
+    lab.publish(&RoleRecord {
+        adverts: ReceivedAdverts::Other,
+        ..role_record("b", "VI_1", Backup)
+    });
     assert_eq!(lab.evaluate(), ["-no-primary"]);
 }
 
 #[test]
 fn a_backup_that_receives_adverts_shows_that_a_stopped_node_is_primary() {
     let mut lab = Evaluation::new(&["a", "b", "c"]);
-    lab.publish(&RoleRecord { heard: HeardPrimary::Other, ..role_record("b", "VI_1", Backup) });
-    lab.publish(&RoleRecord { heard: HeardPrimary::None, ..role_record("c", "VI_1", Backup) });
+    lab.publish(&RoleRecord {
+        adverts: ReceivedAdverts::Other,
+        ..role_record("b", "VI_1", Backup)
+    });
+    lab.publish(&RoleRecord { adverts: ReceivedAdverts::None, ..role_record("c", "VI_1", Backup) });
     lab.cluster.stop("a");
     assert_eq!(lab.pass(600.0), [""; 0], "b receives the adverts of keepalived on node a");
-    lab.publish(&RoleRecord { heard: HeardPrimary::Unknown, ..role_record("b", "VI_1", Backup) });
+    lab.publish(&RoleRecord {
+        adverts: ReceivedAdverts::Unknown,
+        ..role_record("b", "VI_1", Backup)
+    });
     assert_eq!(lab.pass(600.0), ["+no-primary"]);
-    lab.publish(&RoleRecord { heard: HeardPrimary::Other, ..role_record("b", "VI_1", Backup) });
+    lab.publish(&RoleRecord {
+        adverts: ReceivedAdverts::Other,
+        ..role_record("b", "VI_1", Backup)
+    });
     assert_eq!(lab.evaluate(), ["-no-primary"]);
     // A node that is not live receives nothing.
     lab.cluster.lose("b");
@@ -181,7 +196,7 @@ fn a_group_on_one_node_has_no_primary_only_if_that_node_receives_no_adverts() {
     lab.cluster.start("b");
     lab.role("a", Backup);
     assert_eq!(lab.pass(600.0), [""; 0], "the primary may be on a node without vipwatch");
-    lab.publish(&RoleRecord { heard: HeardPrimary::None, ..role_record("a", "VI_1", Backup) });
+    lab.publish(&RoleRecord { adverts: ReceivedAdverts::None, ..role_record("a", "VI_1", Backup) });
     assert_eq!(lab.pass(600.0), ["+no-primary"]);
 }
 
@@ -300,8 +315,8 @@ fn other_local_findings_are_evidence_and_not_a_disagreement() {
     lab.publish(&RoleRecord { findings, ..role_record("b", "VI_1", Backup) });
     assert_eq!(lab.pass(600.0), [""; 0]);
     let findings = vec!["two-primaries".to_owned()];
-    let heard = HeardPrimary::Other;
-    lab.publish(&RoleRecord { heard, findings, ..role_record("b", "VI_1", Primary) });
+    let adverts = ReceivedAdverts::Other;
+    lab.publish(&RoleRecord { adverts, findings, ..role_record("b", "VI_1", Primary) });
     lab.confirm();
     let changes = lab.pass_changes(5.0);
     let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };

@@ -123,20 +123,20 @@ fn a_change_and_the_end_keep_the_targets_that_were_notified() {
     lab.role("b", Primary);
     assert_eq!(lab.pass(5.0), ["+two-primaries"]);
     let mut record = stored(&lab).remove(0);
-    record.told_open = vec!["pager".to_owned()];
+    record.notified_open = vec!["pager".to_owned()];
     let id: FindingId = record.id.parse().unwrap();
     lab.cluster.put(&ClusterKey::Finding(id), encode(&record));
     lab.role("c", Primary);
     let changes = lab.changes();
     let [ClusterFindingChange::Changed(newer)] = changes.as_slice() else { panic!("{changes:?}") };
-    assert_eq!((newer.nodes.len(), newer.told_open.as_slice()), (3, &["pager".to_owned()][..]));
+    assert_eq!((newer.nodes.len(), newer.notified_open.as_slice()), (3, &["pager".to_owned()][..]));
     assert_eq!(newer.opened, record.opened);
     lab.role("b", Backup);
     lab.role("c", Backup);
     let changes = lab.changes();
     let [ClusterFindingChange::Closed(closed)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!(
-        (closed.id.as_str(), closed.told_open.as_slice()),
+        (closed.id.as_str(), closed.notified_open.as_slice()),
         (record.id.as_str(), &["pager".to_owned()][..])
     );
     assert!(closed.closed.is_some());

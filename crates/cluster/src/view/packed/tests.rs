@@ -45,13 +45,13 @@ prop_compose! {
         (vrid, priority, vrrp_version) in any::<(Option<u8>, Option<u8>, Option<u8>)>(),
         advert_ms in any::<Option<u64>>(),
         addresses in proptest::collection::vec(address(), 0..4),
-        heard in proptest::sample::select(vec![HeardPrimary::Other, HeardPrimary::None, HeardPrimary::Unknown]),
+        adverts in proptest::sample::select(vec![ReceivedAdverts::Other, ReceivedAdverts::None, ReceivedAdverts::Unknown]),
         findings in proptest::collection::vec(word(), 0..3),
         recent in proptest::collection::vec(transition(), 0..4),
     ) -> RoleRecord {
         RoleRecord {
             schema: FORMAT, node: "a".to_owned(), instance, name, epoch: "5f3a".to_owned(), seq, role, reason,
-            since, cause, origin, netns, interface, vrid, priority, advert_ms, vrrp_version, addresses, heard,
+            since, cause, origin, netns, interface, vrid, priority, advert_ms, vrrp_version, addresses, adverts,
             findings, recent,
         }
     }

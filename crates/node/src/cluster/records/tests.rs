@@ -33,7 +33,7 @@ fn a_record_has_the_published_state_of_its_instance() {
     assert_eq!(record.since.map(vipwatch_api::Timestamp::as_second), Some(7));
     assert!(record.reason.is_some());
     assert_eq!(record.addresses, ["192.0.2.1/32".parse().unwrap()]);
-    assert_eq!(record.heard, HeardPrimary::Unknown);
+    assert_eq!(record.adverts, ReceivedAdverts::Unknown);
     assert_eq!(records.role(&id).unwrap().record, record, "the same state makes the same record");
 }
 

@@ -196,7 +196,7 @@ fn role_record(setup: &ClusterRunSetup, instance: &str, role: &str) -> Value {
         "schema": 1, "node": SIMULATED, "instance": instance, "name": instance, "epoch": "simulated", "seq": 1,
         "role": role, "since": CLOCK[0], "origin": "keepalived", "interface": "eth0", "vrid": LabSetup::vrid(0),
         "priority": 50, "advert_ms": setup.keepalived.advert_millis, "vrrp_version": setup.keepalived.version,
-        "addresses": setup.keepalived.addresses(0), "heard": "other",
+        "addresses": setup.keepalived.addresses(0), "adverts": "other",
         "recent": [{ "seq": 1, "at": CLOCK[0], "to": role }],
     })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the captured adverts of an instance come from another node.
 
-use vipwatch_cluster::record::HeardPrimary;
+use vipwatch_cluster::record::ReceivedAdverts;
 use vipwatch_core::witness::{AdvertOrigin, Silence};
 use vipwatch_linux::clock;
 
@@ -10,14 +10,17 @@ use crate::state::StateStore;
 use crate::witness::{CaptureStatus, InstanceEvidence, expected_down_interval};
 
 /// What the adverts show; `None` if those of this instance are not captured.
-pub(super) fn heard(store: &StateStore, instance: &InstanceConfig) -> Option<HeardPrimary> {
+pub(super) fn received_adverts(
+    store: &StateStore,
+    instance: &InstanceConfig,
+) -> Option<ReceivedAdverts> {
     store.witness.read(instance, |evidence| judge(instance, evidence))
 }
 
-fn judge(instance: &InstanceConfig, evidence: InstanceEvidence<'_>) -> HeardPrimary {
+fn judge(instance: &InstanceConfig, evidence: InstanceEvidence<'_>) -> ReceivedAdverts {
     let InstanceEvidence { status, witness, key, .. } = evidence;
     if !matches!(status, CaptureStatus::Running) {
-        return HeardPrimary::Unknown;
+        return ReceivedAdverts::Unknown;
     }
     let now = clock::now();
     let judged_at = witness.judged_at(now);
@@ -25,9 +28,9 @@ fn judge(instance: &InstanceConfig, evidence: InstanceEvidence<'_>) -> HeardPrim
         router.advertising(judged_at).any(|record| record.origin == AdvertOrigin::Foreign)
     });
     match witness.silence(key, expected_down_interval(instance), now) {
-        _ if is_foreign => HeardPrimary::Other,
+        _ if is_foreign => ReceivedAdverts::Other,
         // Only this node advertises, or no node.
-        Silence::Advertised | Silence::Silent(_) => HeardPrimary::None,
-        Silence::Unknown => HeardPrimary::Unknown,
+        Silence::Advertised | Silence::Silent(_) => ReceivedAdverts::None,
+        Silence::Unknown => ReceivedAdverts::Unknown,
     }
 }

@@ -25,7 +25,7 @@ pub use delivery::{
     StoredPosition,
 };
 pub use event::{Epoch, EventRecord, SequenceEntry};
-pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader, RecorderRun};
+pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader};
 pub use silence::SilenceRow;
 pub use timeline::{GapCause, HistoryGap, HistoryItem, Timeline};
 pub use writer::{OpenedHistory, QueueLength, Retention, SetAsideFile, StoredTargets, Writer};

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
-use crate::delivery::{DeliverySource, StoredDelivery, StoredPosition, stored_deliveries};
+use crate::delivery::{DeliverySource, StoredPosition};
 use crate::{CauseRecord, FILE, HistoryError, Latencies, Record, schema};
 
 /// Maximum size of a reader's page cache in KiB. SQLite's default is 2,000 KiB, and each client that reads the history
@@ -90,15 +90,11 @@ pub struct FlapCount {
 
 /// One run of the recorder, from its start to its end. Times are in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecorderRun {
-    /// The start of the run.
-    pub began: i64,
+pub(crate) struct RecorderRun {
     /// The last time at which the recorder wrote that it runs; once a minute.
-    pub seen: i64,
+    pub(crate) seen: i64,
     /// The end of the run; `None` while the recorder runs and after it was killed.
-    pub ended: Option<i64>,
-    /// The number of transitions that could not be recorded.
-    pub dropped: i64,
+    pub(crate) ended: Option<i64>,
 }
 
 /// A read-only connection to the history.
@@ -198,11 +194,6 @@ impl Reader {
         Ok(position.optional()?.unwrap_or_default())
     }
 
-    /// The last concluded notification of every target, source and instance.
-    pub fn deliveries(&self) -> Result<Vec<StoredDelivery>, HistoryError> {
-        stored_deliveries(&self.connection)
-    }
-
     /// Whether the history has a row of the instance with exactly this id.
     pub fn has_instance(&self, instance: &str) -> Result<bool, HistoryError> {
         let query = "SELECT EXISTS (SELECT 1 FROM role WHERE instance = ?1) \
@@ -247,28 +238,14 @@ impl Reader {
         last_roles(&self.connection)
     }
 
-    /// Every run of the recorder, in order.
-    pub fn runs(&self) -> Result<Vec<RecorderRun>, HistoryError> {
-        let mut statement =
-            self.connection.prepare("SELECT began, seen, ended, dropped FROM run ORDER BY id")?;
-        let rows = statement.query_map([], run)?;
-        Ok(rows.collect::<Result<Vec<_>, _>>()?)
-    }
-
     /// The last run of the recorder; `None` if it has never run.
     pub(crate) fn last_run(&self) -> Result<Option<RecorderRun>, HistoryError> {
-        let sql = "SELECT began, seen, ended, dropped FROM run ORDER BY id DESC LIMIT 1";
-        Ok(self.connection.query_row(sql, [], run).optional()?)
+        let sql = "SELECT seen, ended FROM run ORDER BY id DESC LIMIT 1";
+        let run = self
+            .connection
+            .query_row(sql, [], |row| Ok(RecorderRun { seen: row.get(0)?, ended: row.get(1)? }));
+        Ok(run.optional()?)
     }
-}
-
-fn run(row: &Row<'_>) -> rusqlite::Result<RecorderRun> {
-    Ok(RecorderRun {
-        began: row.get(0)?,
-        seen: row.get(1)?,
-        ended: row.get(2)?,
-        dropped: row.get(3)?,
-    })
 }
 
 /// The columns that [`transition_from_row`] reads.

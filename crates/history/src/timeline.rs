@@ -18,9 +18,9 @@ mod pages;
 use vipwatch_linux::clock::unix_millis_now as now;
 
 use self::pages::{DroppedPages, GapPages, RunPages, TransitionPages};
-use crate::reader::{HistoryEntry, Query, Reader};
+use crate::HistoryError;
+use crate::reader::{HistoryEntry, Query, Reader, RecorderRun};
 use crate::writer::HEARTBEAT_INTERVAL;
-use crate::{HistoryError, RecorderRun};
 
 /// One item of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]

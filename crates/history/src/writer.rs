@@ -133,8 +133,8 @@ pub struct StoredTargets {
 pub(crate) struct StageLatency {
     seq: i64,
     stage: Stage,
-    /// In microseconds; `None`: the delivery has not ended.
-    micros: Option<i64>,
+    /// In microseconds.
+    micros: i64,
 }
 
 /// One row of the `role` table.
@@ -245,13 +245,7 @@ impl Writer {
     /// Queues the latency of `stage` for the transition `seq`, in microseconds.
     pub fn set_latency(&self, seq: i64, stage: Stage, micros: i64) {
         // A lost latency is not counted as dropped: only transitions are.
-        let _ =
-            self.send(WriterMessage::SetLatency(StageLatency { seq, stage, micros: Some(micros) }));
-    }
-
-    /// Deletes the latency of `stage` for the transition `seq`: its delivery is not complete.
-    pub fn clear_latency(&self, seq: i64, stage: Stage) {
-        let _ = self.send(WriterMessage::SetLatency(StageLatency { seq, stage, micros: None }));
+        let _ = self.send(WriterMessage::SetLatency(StageLatency { seq, stage, micros }));
     }
 
     /// Queues the cause of the transition `seq`.

@@ -169,7 +169,7 @@ fn a_recorder_that_writes_now_leaves_no_gap_at_the_end() {
     drop(writer);
     let all = items(directory.path(), Query::default());
     assert!(matches!(all.as_slice(), [gap] if gap.starts_with("stopped ")), "{all:?}");
-    let stalled = RecorderRun { began: 0, seen: 5, ended: None, dropped: 0 };
+    let stalled = RecorderRun { seen: 5, ended: None };
     let gap = HistoryGap { from: 5, until: None, reason: GapCause::Killed, count: None };
     assert_eq!(unfinished_gap(&stalled, 200_000), Some(gap));
     assert_eq!(unfinished_gap(&stalled, 100_000), None, "two heartbeats have not passed");

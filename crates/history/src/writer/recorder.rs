@@ -468,10 +468,8 @@ fn set_latency(transaction: &Transaction<'_>, latency: &StageLatency) -> rusqlit
     let StageLatency { seq, stage, micros } = latency;
     let column = stage.word();
     // A second delivery of the same transition keeps the first latency.
-    let update = format!(
-        "UPDATE transition SET {column}_us = ?2 \
-         WHERE seq = ?1 AND ({column}_us IS NULL OR ?2 IS NULL)"
-    );
+    let update =
+        format!("UPDATE transition SET {column}_us = ?2 WHERE seq = ?1 AND {column}_us IS NULL");
     transaction.prepare(&update)?.execute(params![seq, micros])?;
     Ok(())
 }

@@ -15,7 +15,7 @@ fn delivered(seq: i64) -> ConcludedRow {
 
 /// The concluded number and the number of missed notifications of one row.
 fn row(directory: &Path, target: &str, instance: &str) -> (i64, u32) {
-    let rows = Reader::open(directory).unwrap().deliveries().unwrap();
+    let rows = stored_deliveries(&Reader::open(directory).unwrap().connection).unwrap();
     let row = rows.iter().find(|row| row.key == key(target, instance)).unwrap();
     (row.seq, row.missed)
 }
@@ -60,7 +60,10 @@ fn conclusions_wait_in_memory_while_the_file_cannot_be_written() {
     writer.delivery_store().record(key("hook", "a"), delivered(5));
     std::fs::remove_file(&path).unwrap();
     let end = std::time::Instant::now() + Duration::from_mins(1);
-    let has_row = || Reader::open(&path)?.deliveries().map(|rows| !rows.is_empty());
+    let has_row = || {
+        let reader = Reader::open(&path)?;
+        stored_deliveries(&reader.connection).map(|rows| !rows.is_empty())
+    };
     while !has_row().unwrap_or(false) {
         assert!(std::time::Instant::now() < end, "{:?}", writer.failing());
         std::thread::yield_now();

@@ -57,13 +57,10 @@ pub struct EvidenceItem {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CauseItem {
     /// The word for the cause, for example `preempted` or `peer-silent`.
-    #[serde(default)]
     pub cause: Option<String>,
     /// The cause as a sentence.
-    #[serde(default)]
     pub cause_text: Option<String>,
     /// The facts behind the cause.
-    #[serde(default)]
     pub evidence: Option<Box<EvidenceItem>>,
 }
 

@@ -374,7 +374,6 @@ pub struct ClusterStatus {
     /// Keys and values that are not used.
     pub ignored: IgnoredSummary,
     /// The comparison with Neutron; null if it is not configured on the answering node.
-    #[serde(default)]
     pub neutron: Option<ClusterNeutron>,
 }
 

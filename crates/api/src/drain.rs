@@ -141,7 +141,6 @@ pub struct DrainCheckDocument {
     /// What one node cannot know. It has no effect on the verdict.
     pub not_known: Vec<DrainReason>,
     /// What changes while the node is down. It has no effect on the verdict.
-    #[serde(default)]
     pub notes: Vec<DrainReason>,
     /// The targets with pending deliveries.
     pub pending: Vec<TargetItem>,

@@ -200,7 +200,6 @@ pub struct FindingEvent {
     /// The finding.
     pub finding: FindingItem,
     /// `cluster` for a finding about several nodes, which the reporter of the cluster delivers; else `local`.
-    #[serde(default)]
     pub scope: FindingScope,
     /// The finding about several nodes, with its group, its nodes and its evidence; left out if the scope is `local`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -70,9 +70,7 @@ pub struct InstanceItem {
     pub id: String,
     /// The name in keepalived's configuration.
     pub name: String,
-    /// The group: the instances of all nodes with the same group share their addresses, and one of them is the primary. A
-    /// node of an earlier version does not send it.
-    #[serde(default)]
+    /// The group: the instances of all nodes with the same group share their addresses, and one of them is the primary.
     pub group: String,
     /// The role.
     pub role: InstanceRole,
@@ -111,9 +109,7 @@ pub struct InstanceItem {
     pub latencies: LatencyMap,
     /// The deliveries that failed.
     pub failures: Vec<FailureItem>,
-    /// The names of the findings of the last audit; [`crate::FindingItem`] has the rest. A node of an earlier version
-    /// does not send them.
-    #[serde(default)]
+    /// The names of the findings of the last audit; [`crate::FindingItem`] has the rest.
     pub findings: Vec<String>,
     /// What Neutron's agent has acknowledged; null if the node does not notify the agent.
     pub agent: Option<AgentItem>,
@@ -216,10 +212,8 @@ pub struct InstanceDetail {
     /// The instance.
     pub instance: InstanceItem,
     /// The processes of its keepalived; null if it is in no file of keepalived, or if the processes are not read.
-    #[serde(default)]
     pub keepalived: Option<KeepalivedItem>,
     /// The captured VRRP adverts of its virtual router; null if they are not captured.
-    #[serde(default)]
     pub adverts: Option<AdvertsItem>,
     /// Everything that the last audit found wrong with it.
     pub findings: Vec<FindingItem>,

@@ -70,8 +70,7 @@ pub struct NodeStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReloadOutcome {
-    /// The number of the reload, counted from 1 since the process started; 0 from a version without numbers.
-    #[serde(default)]
+    /// The number of the reload, counted from 1 since the process started.
     pub number: u64,
     /// When the configuration was applied or rejected.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
@@ -79,10 +78,8 @@ pub struct ReloadOutcome {
     /// Why the configuration was rejected; null if it was applied.
     pub error: Option<String>,
     /// The keys with a new value that a running process cannot apply: it keeps the earlier value until it is restarted.
-    #[serde(default)]
     pub needs_restart: Vec<String>,
     /// The changes that the process applies later by itself, one sentence each.
-    #[serde(default)]
     pub pending: Vec<String>,
 }
 

@@ -66,7 +66,6 @@ pub(crate) fn run(options: &TopArgs) -> Result<(), CommandError> {
         snapshot => snapshot?,
     };
     if options.once {
-        // A node of an earlier release has no cluster.
         let cluster = NodeFeed::new(client).next().ok();
         output::print(&printed_frame(options, snapshot, cluster, &Style::new()));
         return Ok(());

@@ -190,7 +190,7 @@ mod tests {
                 "schema": "vipwatch.report/2", "to": "primary", "state": "active",
             }))),
             NotificationBody::Finding(event(json!({
-                "schema": "vipwatch.finding/1", "state": "open", "finding": finding,
+                "schema": "vipwatch.finding/1", "state": "open", "finding": finding, "scope": "local",
             }))),
         ];
         for body in bodies {

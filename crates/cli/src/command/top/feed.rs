@@ -54,7 +54,7 @@ pub(super) fn follow(client: &Client, position: EventId, queue: &SyncSender<TopM
     }
 }
 
-/// Follows the cluster for as long as the main loop runs. A node of an earlier release has no cluster.
+/// Follows the cluster for as long as the main loop runs.
 pub(super) fn follow_cluster(client: &Client, queue: &SyncSender<TopMessage>) {
     let mut feed = NodeFeed::new(client.clone());
     let mut waits = RetryWaits::default();

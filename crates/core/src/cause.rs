@@ -21,7 +21,9 @@ mod text;
 use std::net::IpAddr;
 use std::time::Duration;
 
-pub use self::rules::{AdvertSight, CauseQuestion, ChangeDirection, PreviousCause, ProcessSight};
+pub use self::rules::{
+    AdvertEvidence, CauseQuestion, ChangeDirection, PreviousCause, ProcessEvidence,
+};
 use crate::Moment;
 
 /// The kind of a cause.

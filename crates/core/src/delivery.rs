@@ -186,8 +186,8 @@ impl Delivery {
         if self.is_withheld || self.attempt.is_some() {
             return None;
         }
-        let is_news = self.acknowledged != Some(wanted) || self.is_uncertain;
-        let due = if is_news { Moment::new(Duration::ZERO) } else { self.confirm_at? };
+        let is_new = self.acknowledged != Some(wanted) || self.is_uncertain;
+        let due = if is_new { Moment::new(Duration::ZERO) } else { self.confirm_at? };
         // The wait after a failure applies to confirmations too.
         Some(self.retry_at.map_or(due, |retry| retry.max(due)))
     }

@@ -19,7 +19,7 @@ pub(crate) mod protocol;
 mod run;
 mod server;
 
-pub use self::server::{Entrance, Runner, RunnerError};
+pub use self::server::{RequestSource, Runner, RunnerError};
 
 /// The default path of the runner's socket.
 pub const SOCKET: &str = "/run/vipwatch-hook-runner/socket";

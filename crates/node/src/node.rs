@@ -445,7 +445,7 @@ impl Node {
         self.update_silences();
         let now = clock::now();
         if self.next_housekeeping <= now {
-            self.keep_house();
+            self.run_housekeeping();
             self.transition_log.tick(now, &self.store);
             self.next_housekeeping = now + HOUSEKEEPING_INTERVAL;
         }

@@ -26,7 +26,7 @@ use std::time::SystemTime;
 
 use vipwatch_core::NetnsName;
 
-pub(crate) use self::events::process_sight;
+pub(crate) use self::events::process_evidence;
 pub(crate) use self::facts::keepalived_facts;
 pub(crate) use self::keepalived::EndRecord;
 pub use self::keepalived::{KeepalivedProcess, ProcessNetns};

@@ -11,7 +11,7 @@ use vipwatch_linux::listen::{ListenError, SocketOptions, inherited, listen_at};
 use vipwatch_linux::process::silence_standard_input;
 use vipwatch_linux::signal::RunnerSignals;
 use vipwatch_node::config::AllowedAccounts;
-use vipwatch_node::hook_runner::{Entrance, NODE_USER, Runner};
+use vipwatch_node::hook_runner::{NODE_USER, RequestSource, Runner};
 use vipwatch_node::log::{self, LogLevel};
 
 use super::receiver::unknown_account;
@@ -32,13 +32,13 @@ pub(crate) fn run(options: &HookRunnerArgs) -> Result<(), CommandError> {
         let level = if options.debug { LogLevel::Debug } else { LogLevel::Info };
         log::open_without_thread(level);
     }
-    let entrance = if options.child {
-        Entrance::Node(node_socket().map_err(failed)?)
+    let source = if options.child {
+        RequestSource::Node(node_socket().map_err(failed)?)
     } else {
         let allow = allowed_accounts(options)?;
-        Entrance::Socket { listener: listener(options, passed)?, allow }
+        RequestSource::Socket { listener: listener(options, passed)?, allow }
     };
-    let runner = Runner::new(entrance, options.config.as_deref(), signals);
+    let runner = Runner::new(source, options.config.as_deref(), signals);
     let ended = runner.and_then(Runner::run);
     ended.map_err(|error| CommandError::new(ExitStatus::Missing, ErrorChain(&error)))
 }

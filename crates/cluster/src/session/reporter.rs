@@ -43,7 +43,7 @@ struct ReportedFinding {
     /// The revision of the last write of a reporter; 0 before the first one.
     revision: i64,
     /// Whether the node gets an event after the next write.
-    is_news: bool,
+    is_new: bool,
 }
 
 /// The findings of one transaction.
@@ -119,7 +119,7 @@ impl ReporterWork {
         let reported = open.iter().cloned().chain(ended).filter_map(|record| {
             let id: FindingId = record.id.parse().ok()?;
             let revision = view.finding(&id).map_or(0, |stored| stored.mod_revision);
-            Some((id, ReportedFinding { record, revision, is_news: false }))
+            Some((id, ReportedFinding { record, revision, is_new: false }))
         });
         Self {
             keys: view.keys().clone(),
@@ -164,18 +164,18 @@ impl ReporterWork {
     /// Evaluates the view.
     pub(super) fn evaluate(&mut self, view: &ClusterView, time: EvaluationTime) {
         for change in self.evaluator.evaluate(view, time) {
-            let (record, is_news) = match change {
+            let (record, is_new) = match change {
                 ClusterFindingChange::Opened(record) | ClusterFindingChange::Closed(record) => {
                     (record, true)
                 }
                 ClusterFindingChange::Changed(record) => (record, false),
             };
-            self.set(record, is_news);
+            self.set(record, is_new);
         }
         self.surplus = view.surplus_closed_findings(MAX_CLOSED_FINDINGS).into_iter().collect();
     }
 
-    fn set(&mut self, mut record: FindingRecord, is_news: bool) {
+    fn set(&mut self, mut record: FindingRecord, is_new: bool) {
         let Ok(id) = record.id.parse::<FindingId>() else { return };
         let before = self.findings.remove(&id);
         if let Some(before) = &before {
@@ -184,9 +184,9 @@ impl ReporterWork {
             merge(&mut record.notified_closed, &before.record.notified_closed);
         }
         let revision = before.as_ref().map_or(0, |before| before.revision);
-        let is_news = is_news || before.is_some_and(|before| before.is_news);
+        let is_new = is_new || before.is_some_and(|before| before.is_new);
         self.changed.insert(id.clone());
-        self.findings.insert(id, ReportedFinding { record, revision, is_news });
+        self.findings.insert(id, ReportedFinding { record, revision, is_new });
     }
 
     /// The key of an open finding has changed at this revision. If another client has changed or deleted it, it is written
@@ -221,7 +221,7 @@ impl ReporterWork {
         let DeliveredFinding { id, target, is_closed } = delivered;
         let ended = |id: &FindingId| {
             let record = view.closed_findings().find(|record| record.id == id.as_str()).cloned();
-            record.map(|record| ReportedFinding { record, revision: 0, is_news: false })
+            record.map(|record| ReportedFinding { record, revision: 0, is_new: false })
         };
         let known = self.findings.remove(&id).or_else(|| ended(&id));
         let Some(mut finding) = known else { return };
@@ -287,7 +287,7 @@ impl ReporterWork {
             self.changed.remove(&id);
             let Some(finding) = self.findings.get_mut(&id) else { continue };
             finding.revision = revision;
-            if std::mem::take(&mut finding.is_news) {
+            if std::mem::take(&mut finding.is_new) {
                 events.push(event(finding.record.clone()));
             }
             let is_over = finding.record.closed.is_some() && is_notified(&finding.record);

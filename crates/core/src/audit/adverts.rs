@@ -111,7 +111,7 @@ impl AdvertFacts {
     }
 
     /// Whether the facts give no finding.
-    pub fn is_calm(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         *self == Self::default()
     }
 

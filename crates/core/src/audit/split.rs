@@ -11,10 +11,10 @@ use crate::witness::{AdvertOrigin, RouterWitness, SourceRecord};
 /// Whether another host advertises the addresses of one instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SplitWatch {
-    /// The number of the role for which `has_rival` is true.
+    /// The number of the role for which `has_other_primary` is true.
     role_number: i64,
     /// Another host has advertised the addresses while this node held them.
-    has_rival: bool,
+    has_other_primary: bool,
 }
 
 impl SplitWatch {
@@ -25,39 +25,40 @@ impl SplitWatch {
     /// adverts belong to the election.
     pub fn has_ended(&mut self, question: &AdvertQuestion<'_>, role_number: i64) -> bool {
         if *question.role != Role::Primary || role_number != self.role_number {
-            *self = Self { role_number, has_rival: false };
+            *self = Self { role_number, has_other_primary: false };
         }
         if *question.role != Role::Primary {
             return false;
         }
         let Some(router) = question.witness.router(question.key) else { return false };
-        let is_rival = |record: &&SourceRecord| {
+        let is_other_primary = |record: &&SourceRecord| {
             record.origin == AdvertOrigin::Foreign && question.shares_address(record)
         };
         let is_after_election =
             |record: &SourceRecord| record.at >= question.role_since + record.interval + SETTLE;
-        let mut rivals = router.advertising(question.judged_at()).filter(is_rival).peekable();
-        if rivals.peek().is_some() {
-            self.has_rival |= rivals.any(is_after_election);
+        let mut others =
+            router.advertising(question.judged_at()).filter(is_other_primary).peekable();
+        if others.peek().is_some() {
+            self.has_other_primary |= others.any(is_after_election);
             return false;
         }
-        if !self.has_rival || question.may_have_missed_rival(router) {
+        if !self.has_other_primary || question.may_have_missed_adverts(router) {
             return false;
         }
-        self.has_rival = false;
+        self.has_other_primary = false;
         true
     }
 
     /// Whether another host has advertised while this node held the addresses, and its end was not reported yet.
-    pub fn has_rival(&self) -> bool {
-        self.has_rival
+    pub fn has_other_primary(&self) -> bool {
+        self.has_other_primary
     }
 }
 
 impl AdvertQuestion<'_> {
     /// Whether adverts of the other host may be missing: packets were lost after its last one, less than its master-down
     /// interval ago.
-    fn may_have_missed_rival(&self, router: &RouterWitness) -> bool {
+    fn may_have_missed_adverts(&self, router: &RouterWitness) -> bool {
         let Some(last) = router.last_foreign(self.now).map(|last| last.record) else {
             return false;
         };

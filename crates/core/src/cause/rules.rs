@@ -38,7 +38,7 @@ const TAKEOVER_SPAN: Duration = Duration::from_millis(100);
 
 /// The adverts of an instance, as far as they can be seen.
 #[derive(Debug, Clone, Copy)]
-pub enum AdvertSight<'a> {
+pub enum AdvertEvidence<'a> {
     /// Adverts are not captured on the link.
     NotCaptured,
     /// Adverts are captured, and their queue has not been read since the transition.
@@ -56,7 +56,7 @@ pub enum AdvertSight<'a> {
 
 /// The processes of keepalived, as far as they can be seen.
 #[derive(Debug, Clone, Copy)]
-pub enum ProcessSight {
+pub enum ProcessEvidence {
     /// They cannot be read, or are not looked for.
     NotExamined,
     /// They have not been read since the transition.
@@ -96,9 +96,9 @@ pub struct CauseQuestion<'a> {
     /// The process that changed the address; `None` if it is not known. The kernel does not name it for IPv6 addresses.
     pub changer: Option<&'a AddressChanger>,
     /// The processes of keepalived.
-    pub processes: ProcessSight,
+    pub processes: ProcessEvidence,
     /// The adverts.
-    pub adverts: AdvertSight<'a>,
+    pub adverts: AdvertEvidence<'a>,
     /// The settings of the instance, as far as adverts show them.
     pub own: &'a OwnSettings,
     /// The priority in the configuration; `None` if it is not set.
@@ -175,8 +175,10 @@ impl CauseQuestion<'_> {
 
     fn events(&self) -> Option<&KeepalivedEvents> {
         match &self.processes {
-            ProcessSight::Read(events) => Some(events),
-            ProcessSight::NotExamined | ProcessSight::NotRead | ProcessSight::NotFound => None,
+            ProcessEvidence::Read(events) => Some(events),
+            ProcessEvidence::NotExamined | ProcessEvidence::NotRead | ProcessEvidence::NotFound => {
+                None
+            }
         }
     }
 
@@ -188,8 +190,8 @@ impl CauseQuestion<'_> {
 
     fn router(&self) -> Option<(&LinkWitness, &RouterWitness)> {
         match self.adverts {
-            AdvertSight::Read { witness, key, .. } => Some((witness, witness.router(key)?)),
-            AdvertSight::NotCaptured | AdvertSight::NotRead => None,
+            AdvertEvidence::Read { witness, key, .. } => Some((witness, witness.router(key)?)),
+            AdvertEvidence::NotCaptured | AdvertEvidence::NotRead => None,
         }
     }
 
@@ -200,7 +202,7 @@ impl CauseQuestion<'_> {
 
     /// Whether the processes will be read, and may show the cause.
     fn awaits_processes(&self) -> bool {
-        matches!(self.processes, ProcessSight::NotRead) && !self.is_final
+        matches!(self.processes, ProcessEvidence::NotRead) && !self.is_final
     }
 
     fn by_reload(&self) -> Option<Cause> {
@@ -262,38 +264,38 @@ impl CauseQuestion<'_> {
     /// The cause at the deadline, where no evidence has come.
     fn without_evidence(&self) -> Cause {
         let is_captured = match self.adverts {
-            AdvertSight::NotCaptured => false,
-            AdvertSight::NotRead | AdvertSight::Read { .. } => true,
+            AdvertEvidence::NotCaptured => false,
+            AdvertEvidence::NotRead | AdvertEvidence::Read { .. } => true,
         };
         let begin = self.at.before(self.interval * 2);
         let is_incomplete = match self.adverts {
-            AdvertSight::NotCaptured => false,
-            AdvertSight::NotRead => true,
-            AdvertSight::Read { witness, .. } => witness.is_incomplete_since(begin),
+            AdvertEvidence::NotCaptured => false,
+            AdvertEvidence::NotRead => true,
+            AdvertEvidence::Read { witness, .. } => witness.is_incomplete_since(begin),
         };
         if is_incomplete {
             return Cause::unknown(UnknownReason::CaptureIncomplete);
         }
         let reason = match (&self.processes, self.direction) {
-            (ProcessSight::NotFound, ChangeDirection::Gained) => {
+            (ProcessEvidence::NotFound, ChangeDirection::Gained) => {
                 return inferred(CauseKind::AddressAdded);
             }
-            (ProcessSight::NotFound, ChangeDirection::Lost) => {
+            (ProcessEvidence::NotFound, ChangeDirection::Lost) => {
                 return inferred(CauseKind::AddressRemoved);
             }
-            (ProcessSight::Read(events), ChangeDirection::Lost)
+            (ProcessEvidence::Read(events), ChangeDirection::Lost)
                 if events.is_running && is_captured && self.changer.is_some() =>
             {
                 return inferred(CauseKind::KeepalivedFault);
             }
             _ if !is_captured => UnknownReason::NotCaptured,
-            (ProcessSight::Read(events), ChangeDirection::Lost) if events.is_running => {
+            (ProcessEvidence::Read(events), ChangeDirection::Lost) if events.is_running => {
                 UnknownReason::ProcessNotNamed
             }
-            (ProcessSight::NotExamined | ProcessSight::NotRead, _) => {
+            (ProcessEvidence::NotExamined | ProcessEvidence::NotRead, _) => {
                 UnknownReason::ProcessesNotRead
             }
-            (ProcessSight::Read(_), _) => UnknownReason::NoEvidence,
+            (ProcessEvidence::Read(_), _) => UnknownReason::NoEvidence,
         };
         Cause::unknown(reason)
     }

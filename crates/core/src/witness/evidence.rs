@@ -22,42 +22,17 @@ pub enum Silence {
     Unknown,
 }
 
-/// Two sources that advertise the same virtual router at the same time.
-#[derive(Debug, Clone, Copy)]
-pub struct Rivalry<'a> {
-    /// The source with the higher priority; with the higher address, if the priorities are equal.
-    pub stronger: &'a SourceRecord,
-    /// The other source.
-    pub weaker: &'a SourceRecord,
-    /// Since when both advertise.
-    pub since: Moment,
-}
-
 impl RouterWitness {
     /// The sources that advertise at `now`: not handed over, and with an advert within their own master-down interval. For
     /// this moment, the caller passes [`LinkWitness::judged_at`].
     pub fn advertising(&self, now: Moment) -> impl Iterator<Item = &SourceRecord> {
         self.sources().iter().filter(move |record| !record.is_ended(now))
     }
-
-    /// Two sources that have both advertised for at least `settle` longer than an election takes. A primary that
-    /// receives an advert of a higher priority stops at once, so an election overlaps for less than one interval.
-    ///
-    /// Both must have advertised after that time: a source that has just stopped is no rival.
-    pub fn rivalry(&self, now: Moment, settle: Duration) -> Option<Rivalry<'_>> {
-        let mut sources: Vec<&SourceRecord> = self.advertising(now).collect();
-        sources.sort_by_key(|record| std::cmp::Reverse((record.priority, record.source)));
-        let [stronger, weaker, ..] = *sources else { return None };
-        let since = stronger.since.max(weaker.since);
-        let election = stronger.interval.max(weaker.interval) + settle;
-        let is_lasting = [stronger, weaker].iter().all(|record| record.at.since(since) >= election);
-        is_lasting.then_some(Rivalry { stronger, weaker, since })
-    }
 }
 
 impl LinkWitness {
     /// How long no source has advertised a followed virtual router. `expected` is the master-down interval of the
-    /// instance; it is used until an advert has told the real interval.
+    /// instance; it is used until an advert has the real interval.
     pub fn silence(&self, key: RouterKey, expected: Duration, now: Moment) -> Silence {
         let Some(router) = self.router(key) else { return Silence::Unknown };
         if router.advertising(self.judged_at(now)).next().is_some() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sources, silence, rivals, loss and differences, from adverts with known times.
+//! Sources, silence, loss and differences, from adverts with known times.
 
 use std::collections::BTreeSet;
 
@@ -165,31 +165,6 @@ fn a_source_advertises_until_it_hands_over_or_is_silent() {
 }
 
 #[test]
-fn two_sources_are_rivals_only_for_longer_than_an_election() {
-    let mut witness = witness();
-    let settle = Duration::from_secs(1);
-    let other = Sender { last_octet: 12, priority: 150, ..PEER };
-    for second in 0..10 {
-        observe(&mut witness, PEER, second * 1_000);
-    }
-    assert!(router(&witness).rivalry(at(9_500), settle).is_none());
-    observe(&mut witness, other, 9_600);
-    observe(&mut witness, PEER, 10_000);
-    observe(&mut witness, other, 10_600);
-    assert!(router(&witness).rivalry(at(10_900), settle).is_none());
-    for second in 11..13 {
-        observe(&mut witness, PEER, second * 1_000);
-        observe(&mut witness, other, second * 1_000 + 600);
-    }
-    let rivalry = router(&witness).rivalry(at(12_700), settle).unwrap();
-    assert_eq!((rivalry.stronger.priority, rivalry.weaker.priority), (150, 100));
-    assert_eq!(rivalry.since, at(9_600));
-    // One of them hands over.
-    observe(&mut witness, Sender { priority: 0, ..PEER }, 13_000);
-    assert!(router(&witness).rivalry(at(13_001), settle).is_none());
-}
-
-#[test]
 fn own_and_foreign_adverts_with_the_same_address_are_two_sources() {
     let mut witness = witness();
     for second in 0..4 {
@@ -197,7 +172,6 @@ fn own_and_foreign_adverts_with_the_same_address_are_two_sources() {
         observe_from(&mut witness, PEER, AdvertOrigin::Foreign, second * 1_000 + 1);
     }
     assert_eq!(router(&witness).sources().len(), 2);
-    assert!(router(&witness).rivalry(at(3_002), Duration::from_secs(1)).is_some());
     assert!(router(&witness).last_own(at(3_002)).is_some());
 }
 

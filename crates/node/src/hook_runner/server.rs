@@ -44,7 +44,7 @@ const MAX_LOGGED_USERS: usize = 64;
 
 /// Where requests come from.
 #[derive(Debug)]
-pub enum Entrance {
+pub enum RequestSource {
     /// A socket on which nodes connect.
     Socket {
         /// The listening socket.
@@ -71,7 +71,7 @@ pub enum RunnerError {
 /// A hook runner.
 #[derive(Debug)]
 pub struct Runner {
-    entrance: Entrance,
+    source: RequestSource,
     /// `None` for the default file.
     file: Option<PathBuf>,
     hooks: HookTable,
@@ -94,7 +94,7 @@ struct Accepted {
 impl Runner {
     /// Prepares the process, which must have one thread, and reads the hooks of `file`.
     pub fn new(
-        entrance: Entrance,
+        source: RequestSource,
         file: Option<&Path>,
         signals: RunnerSignals,
     ) -> Result<Self, RunnerError> {
@@ -105,7 +105,7 @@ impl Runner {
             HookTable::empty(file)
         });
         Ok(Self {
-            entrance,
+            source,
             file: file.map(Path::to_owned),
             hooks,
             signals,
@@ -140,7 +140,7 @@ impl Runner {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut polled = vec![PollFd::new(&self.signals, PollFlags::IN)];
         if self.runs.len() < MAX_RUNS {
-            polled.push(PollFd::from_borrowed_fd(self.entrance.as_fd(), PollFlags::IN));
+            polled.push(PollFd::from_borrowed_fd(self.source.as_fd(), PollFlags::IN));
         }
         match poll(&mut polled, limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -175,7 +175,7 @@ impl Runner {
             match signal {
                 // The service manager of a node may stop all its processes. The node decides how long its hooks run.
                 RunnerSignal::Stop => {
-                    is_stopped |= matches!(self.entrance, Entrance::Socket { .. });
+                    is_stopped |= matches!(self.source, RequestSource::Socket { .. });
                 }
                 RunnerSignal::Reload => self.reload(),
                 RunnerSignal::ChildEnded | RunnerSignal::ParentEnded => {}
@@ -218,13 +218,13 @@ impl Runner {
     /// The next connection of an allowed user; `None` if the node has ended.
     fn accept_one(&mut self) -> io::Result<Option<Accepted>> {
         loop {
-            let (listener, allow) = match &self.entrance {
-                Entrance::Node(control) => {
+            let (listener, allow) = match &self.source {
+                RequestSource::Node(control) => {
                     let passed = passed_socket::receive(control)?;
                     let node = Identity::current();
                     return Ok(passed.map(|connection| Accepted { connection, node }));
                 }
-                Entrance::Socket { listener, allow } => (listener, allow),
+                RequestSource::Socket { listener, allow } => (listener, allow),
             };
             let connection = accept_with(listener, SocketFlags::CLOEXEC)?;
             let peer = credentials(&connection)?;
@@ -257,7 +257,7 @@ impl Runner {
         match fork() {
             Ok(ForkSide::Parent(child)) => self.runs.push(child),
             Ok(ForkSide::Child) => {
-                let result = self.be_supervisor(accepted, parent);
+                let result = self.supervise(accepted, parent);
                 exit_now(u8::from(result.is_err()));
             }
             // The connection is closed, and the node tries again.
@@ -266,7 +266,7 @@ impl Runner {
     }
 
     /// The life of the new process.
-    fn be_supervisor(&self, accepted: &Accepted, parent: u32) -> io::Result<()> {
+    fn supervise(&self, accepted: &Accepted, parent: u32) -> io::Result<()> {
         set_name(c"hook-supervisor");
         // The other descriptors belong to the runner, and a copy of them would outlive it.
         close_all_but(&accepted.connection);
@@ -300,7 +300,7 @@ impl Runner {
     }
 }
 
-impl AsFd for Entrance {
+impl AsFd for RequestSource {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Socket { listener, .. } => listener.as_fd(),

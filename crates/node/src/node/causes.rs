@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vipwatch_core::cause::{
-    AdvertSight, CauseQuestion, PreviousCause, ProcessSight, UnknownReason,
+    AdvertEvidence, CauseQuestion, PreviousCause, ProcessEvidence, UnknownReason,
 };
 use vipwatch_core::{Cause, CauseKind, Fault, InstanceId, Role};
 use vipwatch_linux::clock;
@@ -35,7 +35,7 @@ use crate::cause::cause_record;
 use crate::discovery::{InstanceConfig, Origin};
 use crate::evidence::EvidenceUpdate;
 use crate::notify::instance_outlets::DeliveryReason;
-use crate::processes::{ProcessCheckRequest, process_sight};
+use crate::processes::{ProcessCheckRequest, process_evidence};
 use crate::state::InstanceEntry;
 use crate::transition::Transition;
 use crate::witness::{CaptureStatus, advert_interval, configured_settings, expected_down_interval};
@@ -256,8 +256,8 @@ impl Node {
             from_since: evidence.from_since,
             previous: evidence.previous,
             changer: evidence.changer.as_ref(),
-            processes: self.process_sight(instance, evidence),
-            adverts: self.advert_sight(instance, evidence),
+            processes: self.process_evidence(instance, evidence),
+            adverts: self.advert_evidence(instance, evidence),
             configured_priority: instance.vrrp.priority,
             interval: advert_interval(instance),
             down_interval: expected_down_interval(instance),
@@ -275,18 +275,18 @@ impl Node {
         Some(shared.unwrap_or(cause))
     }
 
-    fn advert_sight<'a>(
+    fn advert_evidence<'a>(
         &self,
         instance: &InstanceConfig,
         evidence: &'a ReadEvidence,
-    ) -> AdvertSight<'a> {
+    ) -> AdvertEvidence<'a> {
         match &evidence.adverts {
             Some(AdvertCopy { witness, key }) => {
                 let later = evidence.later.as_ref().map(|later| &later.witness);
-                AdvertSight::Read { witness, key: *key, later }
+                AdvertEvidence::Read { witness, key: *key, later }
             }
-            None if self.has_adverts(instance) => AdvertSight::NotRead,
-            None => AdvertSight::NotCaptured,
+            None if self.has_adverts(instance) => AdvertEvidence::NotRead,
+            None => AdvertEvidence::NotCaptured,
         }
     }
 
@@ -300,14 +300,18 @@ impl Node {
         copy.flatten()
     }
 
-    fn process_sight(&self, instance: &InstanceConfig, evidence: &ReadEvidence) -> ProcessSight {
+    fn process_evidence(
+        &self,
+        instance: &InstanceConfig,
+        evidence: &ReadEvidence,
+    ) -> ProcessEvidence {
         if !self.has_processes(instance) {
-            return ProcessSight::NotExamined;
+            return ProcessEvidence::NotExamined;
         }
         if !evidence.has_processes && !evidence.is_final {
-            return ProcessSight::NotRead;
+            return ProcessEvidence::NotRead;
         }
-        process_sight(self.store.processes().as_deref(), instance, clock::now())
+        process_evidence(self.store.processes().as_deref(), instance, clock::now())
     }
 
     /// Whether the processes of the instance's keepalived are followed.

@@ -164,7 +164,7 @@ impl Node {
         }
         let known = &self.cluster_findings;
         let changes = cluster.read(|view| {
-            let news = view.findings().filter(|record| known.is_news(record));
+            let news = view.findings().filter(|record| known.is_new(record));
             let news: Vec<(FindingRecord, OwnPart)> = news
                 .map(|record| (record, cluster.own_part(view, record)))
                 .filter(|(_, own)| own.is_concerned)

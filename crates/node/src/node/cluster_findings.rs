@@ -70,7 +70,7 @@ impl ClusterFindings {
     }
 
     /// Whether the record is not known as it is.
-    pub(super) fn is_news(&self, record: &FindingRecord) -> bool {
+    pub(super) fn is_new(&self, record: &FindingRecord) -> bool {
         self.known.get(&record.id).is_none_or(|known| !known.is_same(record))
     }
 

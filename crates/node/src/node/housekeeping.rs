@@ -10,7 +10,7 @@ use super::Node;
 use crate::state::{HealthTopic, StateStore};
 
 impl Node {
-    pub(super) fn keep_house(&mut self) {
+    pub(super) fn run_housekeeping(&mut self) {
         self.check_receiver();
         self.check_socket();
         self.check_history();

@@ -208,7 +208,7 @@ impl AnnounceWorker {
         let outcomes: Vec<Result<(), String>> = outcomes.collect();
         // One packet that was sent counts as success, even if others failed.
         let best = outcomes.iter().find(|outcome| outcome.is_ok()).or(outcomes.first());
-        let is_news = !running.is_reported;
+        let is_new = !running.is_reported;
         running.is_reported |= best.is_some();
         running.has_sent |= best.is_some_and(Result::is_ok);
         if running.due().is_none() {
@@ -219,7 +219,7 @@ impl AnnounceWorker {
             }
             self.running.remove(id);
         }
-        if let Some(outcome) = best.filter(|_| is_news) {
+        if let Some(outcome) = best.filter(|_| is_new) {
             self.report(&transition, outcome.clone());
         }
     }

@@ -4,7 +4,7 @@
 use std::time::SystemTime;
 
 use vipwatch_core::cause::{
-    AddressChanger, KeepalivedEvents, ProcessEnd, ProcessSight, ProcessStart,
+    AddressChanger, KeepalivedEvents, ProcessEnd, ProcessEvidence, ProcessStart,
 };
 use vipwatch_core::keepalived_process::VrrpChild;
 use vipwatch_core::{Moment, escape_untrusted};
@@ -17,20 +17,20 @@ use crate::discovery::{InstanceConfig, Origin};
 const MAX_PID: u32 = 1 << 22;
 
 /// The processes of an instance's keepalived as they were read last; `None` if they are not read at all.
-pub(crate) fn process_sight(
+pub(crate) fn process_evidence(
     view: Option<&ProcessView>,
     instance: &InstanceConfig,
     now: Moment,
-) -> ProcessSight {
+) -> ProcessEvidence {
     let Some(view) = view.filter(|_| instance.origin != Origin::Own) else {
-        return ProcessSight::NotExamined;
+        return ProcessEvidence::NotExamined;
     };
     let moment = |at: SystemTime| now.before(at.elapsed().unwrap_or_default());
     let process_end = |EndRecord { pid, at, exit }| ProcessEnd { pid, at: moment(at), exit };
     match (view.of_instance(instance), view.ended_of(instance)) {
         (Some(process), _) => {
             let (pid, started) = process.vrrp_start();
-            ProcessSight::Read(KeepalivedEvents {
+            ProcessEvidence::Read(KeepalivedEvents {
                 is_running: is_running(process),
                 started: Some(ProcessStart { pid, at: moment(started) }),
                 ended: process.last_end.map(process_end),
@@ -39,12 +39,12 @@ pub(crate) fn process_sight(
                 is_outdated: process.is_outdated,
             })
         }
-        (None, Some(ended)) => ProcessSight::Read(KeepalivedEvents {
+        (None, Some(ended)) => ProcessEvidence::Read(KeepalivedEvents {
             ended: Some(process_end(ended.end)),
             ..KeepalivedEvents::default()
         }),
-        (None, None) if view.unreadable > 0 || view.untrusted > 0 => ProcessSight::NotExamined,
-        (None, None) => ProcessSight::NotFound,
+        (None, None) if view.unreadable > 0 || view.untrusted > 0 => ProcessEvidence::NotExamined,
+        (None, None) => ProcessEvidence::NotFound,
     }
 }
 

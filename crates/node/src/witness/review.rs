@@ -32,7 +32,7 @@ struct Reviewed {
     /// The details are looked at until this time.
     unsettled_until: Option<Moment>,
     /// Whether only another signature or another role can lead to a finding.
-    is_calm: bool,
+    is_quiet: bool,
     split: SplitWatch,
     /// Whether the own adverts of a primary were late at the last look.
     is_own_late: bool,
@@ -83,7 +83,7 @@ impl Reviewer {
             if kinds != std::mem::replace(&mut reviewed.kinds, kinds) {
                 self.requests.evidence_changed(&instance.id);
             }
-            is_unsettled |= !reviewed.is_calm;
+            is_unsettled |= !reviewed.is_quiet;
         }
         is_unsettled
     }
@@ -145,8 +145,9 @@ fn kinds(
         Role::Fault(_) | Role::Unknown(_) => true,
     };
     let is_usual = is_expected && !is_unusual(router, &entry.instance, judged_at);
-    reviewed.is_calm = is_settled && is_usual && reviewed.kinds == 0 && !reviewed.split.has_rival();
-    if reviewed.is_calm {
+    reviewed.is_quiet =
+        is_settled && is_usual && reviewed.kinds == 0 && !reviewed.split.has_other_primary();
+    if reviewed.is_quiet {
         return 0;
     }
     let facts = advert_facts(entry, &entry.role, evidence, now);

@@ -73,7 +73,7 @@ fn a_host_that_advertised_beside_the_primary_and_stopped_ends_a_split_once() {
     case.advert(90, 50, 200_000);
     assert!(!case.has_ended(&Role::Primary, 1, 200_500));
     assert!(!case.has_ended(&Role::Primary, 1, 203_000), "the host may advertise again");
-    assert!(case.watch.has_rival());
+    assert!(case.watch.has_other_primary());
     assert!(case.has_ended(&Role::Primary, 1, 204_000));
     assert!(!case.has_ended(&Role::Primary, 1, 205_000));
     case.advert(90, 50, 210_000);

@@ -2,7 +2,8 @@
 //! The rules for transitions that give addresses to this node.
 
 use super::{
-    AdvertSight, CLOCK_SLACK, CauseQuestion, FIRST_LOAD_SPAN, START_MARGIN, TAKEOVER_SPAN, inferred,
+    AdvertEvidence, CLOCK_SLACK, CauseQuestion, FIRST_LOAD_SPAN, START_MARGIN, TAKEOVER_SPAN,
+    inferred,
 };
 use crate::cause::{Cause, CauseKind, UnknownReason};
 use crate::witness::{AdvertOrigin, RouterWitness, SourceRecord, differences};
@@ -15,7 +16,7 @@ impl CauseQuestion<'_> {
     pub(super) fn gained(&self) -> Option<Cause> {
         if let Some(reload) = self.by_reload() {
             // The adverts show whether the peer handed over, which is the stronger fact.
-            let is_waiting = matches!(self.adverts, AdvertSight::NotRead) && !self.is_final;
+            let is_waiting = matches!(self.adverts, AdvertEvidence::NotRead) && !self.is_final;
             let hand_over = self.by_hand_over().filter(|_| self.is_first_step_after_hand_over());
             return (!is_waiting).then(|| hand_over.unwrap_or(reload));
         }
@@ -44,7 +45,7 @@ impl CauseQuestion<'_> {
 
     fn by_start(&self) -> Option<Cause> {
         // The adverts show whether a stronger node has left, which is the better answer.
-        if matches!(self.adverts, AdvertSight::NotRead) && !self.is_final {
+        if matches!(self.adverts, AdvertEvidence::NotRead) && !self.is_final {
             return None;
         }
         let start = self.events()?.started?;
@@ -162,7 +163,9 @@ impl CauseQuestion<'_> {
 
     /// Whether another node still advertises at the deadline; `None` before it.
     fn is_later_advertising(&self, peer: &SourceRecord) -> Option<bool> {
-        let AdvertSight::Read { key, later: Some(later), .. } = self.adverts else { return None };
+        let AdvertEvidence::Read { key, later: Some(later), .. } = self.adverts else {
+            return None;
+        };
         let records = later.router(key)?.sources().iter();
         let mut same = records.filter(|one| one.source == peer.source && one.origin == peer.origin);
         let is_going_on = |record: &SourceRecord| {

@@ -64,7 +64,7 @@ struct Facts {
     trigger: Trigger,
     previous: Option<PreviousCause>,
     changer: Option<AddressChanger>,
-    processes: ProcessSight,
+    processes: ProcessEvidence,
     witness: Option<LinkWitness>,
     /// At the deadline.
     later: Option<LinkWitness>,
@@ -82,7 +82,7 @@ impl Facts {
             trigger: Trigger::Address,
             previous: None,
             changer: Some(AddressChanger::Keepalived),
-            processes: ProcessSight::Read(running()),
+            processes: ProcessEvidence::Read(running()),
             witness: Some(witness),
             later: None,
             priority: 100,
@@ -98,14 +98,12 @@ impl Facts {
 
     fn answer(&self) -> Option<Cause> {
         let adverts = self.witness.as_ref();
-        self.answer_with(adverts.map_or(AdvertSight::NotCaptured, |witness| AdvertSight::Read {
-            witness,
-            key: KEY,
-            later: self.later.as_ref(),
+        self.answer_with(adverts.map_or(AdvertEvidence::NotCaptured, |witness| {
+            AdvertEvidence::Read { witness, key: KEY, later: self.later.as_ref() }
         }))
     }
 
-    fn answer_with(&self, adverts: AdvertSight<'_>) -> Option<Cause> {
+    fn answer_with(&self, adverts: AdvertEvidence<'_>) -> Option<Cause> {
         CauseQuestion {
             from: Some(self.from),
             to: &self.to,
@@ -193,7 +191,7 @@ fn without_evidence_the_deadline_says_why_the_cause_is_not_known() {
     assert_eq!(unknown(not_captured), Some(UnknownReason::NotCaptured));
     let not_captured = Facts { witness: None, ..Facts::gained(witness()) };
     assert_eq!(unknown(not_captured), Some(UnknownReason::NotCaptured));
-    let processes = ProcessSight::NotExamined;
+    let processes = ProcessEvidence::NotExamined;
     let not_read = Facts { processes, ..Facts::lost(witness()) };
     assert_eq!(unknown(not_read), Some(UnknownReason::ProcessesNotRead));
     // An overrun between the last advert and the transition: silence proves nothing.
@@ -203,7 +201,7 @@ fn without_evidence_the_deadline_says_why_the_cause_is_not_known() {
     let cause = Facts::gained(overrun).answer().unwrap();
     assert_eq!(cause.evidence.unknown, Some(UnknownReason::CaptureIncomplete));
     // Without any keepalived, another program has changed the address.
-    let processes = ProcessSight::NotFound;
+    let processes = ProcessEvidence::NotFound;
     let by_hand = Facts { processes, changer: None, is_final: true, ..Facts::lost(witness()) };
     assert_eq!(by_hand.kind(), Some(CauseKind::AddressRemoved));
 }

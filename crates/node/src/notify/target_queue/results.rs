@@ -60,13 +60,13 @@ impl TargetQueueState {
             let is_delivered = conclusion == Conclusion::Delivered;
             self.store(subject, if is_delivered { event.missed } else { 0 });
         }
-        let mut is_news = true;
+        let mut is_new = true;
         if let Some(error) = &error {
-            is_news = self.note_failure(subject, event, conclusion, error);
+            is_new = self.note_failure(subject, event, conclusion, error);
         } else {
             self.note_success(subject, event);
         }
-        if is_news {
+        if is_new {
             self.report(&*event.notification, conclusion, error);
         }
     }

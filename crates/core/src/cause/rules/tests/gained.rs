@@ -28,7 +28,7 @@ fn a_backup_takes_over_from_a_silent_a_leaving_or_a_weaker_peer() {
 #[test]
 fn a_start_explains_no_takeover_from_a_stronger_peer() {
     let started = Some(ProcessStart { pid: 11, at: at(AT - 5_000) });
-    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let processes = ProcessEvidence::Read(KeepalivedEvents { started, ..running() });
     let mut dropped = witness();
     advertise(&mut dropped, AdvertOrigin::Foreign, 150, AT - 20_000, AT - 2_000);
     advertise(&mut dropped, AdvertOrigin::Foreign, 40, AT - 1_000, AT - 1_000);
@@ -43,7 +43,7 @@ fn a_start_explains_no_takeover_from_a_stronger_peer() {
 #[test]
 fn a_start_explains_no_second_takeover() {
     let started = Some(ProcessStart { pid: 11, at: at(AT - 6_000) });
-    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let processes = ProcessEvidence::Read(KeepalivedEvents { started, ..running() });
     let facts = Facts { processes, from_since: AT - 200, ..Facts::gained(witness()) };
     assert_eq!(facts.kind(), Some(CauseKind::FaultEnded));
 }
@@ -63,15 +63,15 @@ fn a_start_or_a_reload_of_keepalived_comes_before_adverts() {
     advertise(&mut weaker, AdvertOrigin::Foreign, 50, AT - 20_000, AT - 700);
     let started = Some(ProcessStart { pid: 11, at: at(AT - 4_000) });
     let events = KeepalivedEvents { started, ..running() };
-    let processes = ProcessSight::Read(events);
+    let processes = ProcessEvidence::Read(events);
     let facts = Facts { processes, ..Facts::gained(weaker.clone()) };
     assert_eq!(facts.text(), "keepalived (pid 11) started 4.0 s before");
     // The first read of the configuration is no reload.
     let events = KeepalivedEvents { reloaded: Some(at(AT - 3_900)), ..events };
-    let facts = Facts { processes: ProcessSight::Read(events), ..Facts::gained(weaker.clone()) };
+    let facts = Facts { processes: ProcessEvidence::Read(events), ..Facts::gained(weaker.clone()) };
     assert_eq!(facts.kind(), Some(CauseKind::KeepalivedStarted));
     let events = KeepalivedEvents { reloaded: Some(at(AT - 200)), ..running() };
-    let facts = Facts { processes: ProcessSight::Read(events), ..Facts::gained(weaker) };
+    let facts = Facts { processes: ProcessEvidence::Read(events), ..Facts::gained(weaker) };
     assert_eq!(facts.text(), "the configuration was read again 0.2 s before");
 }
 
@@ -119,7 +119,7 @@ fn a_priority_that_keepalived_has_not_read_yet_does_not_count() {
     let written = Facts { priority: 61, ..Facts::gained(weaker.clone()) };
     assert_eq!(written.kind(), Some(CauseKind::Unknown), "it ignores the stronger peer");
     let events = KeepalivedEvents { is_outdated: true, ..running() };
-    let facts = Facts { processes: ProcessSight::Read(events), ..written };
+    let facts = Facts { processes: ProcessEvidence::Read(events), ..written };
     let cause = facts.answer().unwrap();
     assert_eq!((cause.kind, cause.evidence.own_priority), (CauseKind::PreemptedPeer, None));
 }
@@ -129,7 +129,7 @@ fn a_reload_explains_the_first_change_of_the_role_only() {
     let mut silent = witness();
     advertise(&mut silent, AdvertOrigin::Foreign, 150, AT - 23_600, AT - 3_600);
     let events = KeepalivedEvents { reloaded: Some(at(AT - 3_900)), ..running() };
-    let processes = ProcessSight::Read(events);
+    let processes = ProcessEvidence::Read(events);
     let gained = |from_since| Facts { processes, from_since, ..Facts::gained(silent.clone()) };
     assert_eq!(gained(AT - 60_000).kind(), Some(CauseKind::ConfigurationChanged));
     assert_eq!(gained(AT - 500).kind(), Some(CauseKind::FaultEnded));
@@ -141,15 +141,19 @@ fn a_hand_over_of_the_peer_explains_more_than_a_reload_before() {
     advertise(&mut leaving, AdvertOrigin::Foreign, 150, AT - 20_600, AT - 1_600);
     advertise(&mut leaving, AdvertOrigin::Foreign, 0, AT - 600, AT - 600);
     let events = KeepalivedEvents { reloaded: Some(at(AT - 3_700)), ..running() };
-    let processes = ProcessSight::Read(events);
+    let processes = ProcessEvidence::Read(events);
     let facts = Facts { processes, ..Facts::gained(leaving.clone()) };
     assert_eq!(facts.text(), "192.0.2.2 handed over (priority 0)");
-    assert_eq!(facts.answer_with(AdvertSight::NotRead), None, "the adverts may show a hand-over");
-    let without = facts.answer_with(AdvertSight::NotCaptured).unwrap();
+    assert_eq!(
+        facts.answer_with(AdvertEvidence::NotRead),
+        None,
+        "the adverts may show a hand-over"
+    );
+    let without = facts.answer_with(AdvertEvidence::NotCaptured).unwrap();
     assert_eq!(without.kind, CauseKind::ConfigurationChanged);
     // The node has taken over since then, and its reload changes its addresses.
     let events = KeepalivedEvents { reloaded: Some(at(AT - 100)), ..running() };
-    let processes = ProcessSight::Read(events);
+    let processes = ProcessEvidence::Read(events);
     let again = Facts { processes, from_since: AT - 200, ..Facts::gained(leaving) };
     assert_eq!(again.kind(), Some(CauseKind::ConfigurationChanged));
 }
@@ -174,7 +178,7 @@ fn two_nodes_that_start_and_take_over_at_the_same_moment_have_started() {
     let mut stronger = witness();
     advertise(&mut stronger, AdvertOrigin::Foreign, 150, AT - 20, AT - 20);
     let started = Some(ProcessStart { pid: 11, at: at(AT - 4_000) });
-    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let processes = ProcessEvidence::Read(KeepalivedEvents { started, ..running() });
     let facts = Facts { processes, ..Facts::gained(stronger.clone()) };
     assert_eq!(facts.kind(), Some(CauseKind::KeepalivedStarted));
     let mut later = witness();
@@ -198,9 +202,9 @@ fn a_peer_that_is_back_at_the_moment_of_the_takeover_was_silent() {
 #[test]
 fn a_start_waits_for_the_adverts_which_may_show_that_the_peer_dropped() {
     let started = Some(ProcessStart { pid: 11, at: at(AT - 4_000) });
-    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let processes = ProcessEvidence::Read(KeepalivedEvents { started, ..running() });
     let facts = Facts { processes, ..Facts::gained(witness()) };
-    assert_eq!(facts.answer_with(AdvertSight::NotRead), None);
-    let without = facts.answer_with(AdvertSight::NotCaptured).unwrap();
+    assert_eq!(facts.answer_with(AdvertEvidence::NotRead), None);
+    let without = facts.answer_with(AdvertEvidence::NotCaptured).unwrap();
     assert_eq!(without.kind, CauseKind::KeepalivedStarted);
 }

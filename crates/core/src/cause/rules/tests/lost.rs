@@ -63,7 +63,7 @@ fn the_end_of_keepalived_is_a_stop_or_a_kill() {
         let delay = if matches!(exit, ProcessExit::Signal(_)) { 100 } else { 900 };
         let end = ProcessEnd { pid: 10, at: at(AT + delay), exit };
         let events = KeepalivedEvents { is_running: false, ended: Some(end), ..running() };
-        Facts { processes: ProcessSight::Read(events), ..Facts::lost(witness()) }.text()
+        Facts { processes: ProcessEvidence::Read(events), ..Facts::lost(witness()) }.text()
     };
     assert_eq!(ended(ProcessExit::Code(0)), "keepalived (pid 10) was stopped");
     assert_eq!(ended(ProcessExit::Unknown), "keepalived (pid 10) was stopped");
@@ -73,7 +73,7 @@ fn the_end_of_keepalived_is_a_stop_or_a_kill() {
     // An end long before explains nothing.
     let end = ProcessEnd { pid: 9, at: at(AT - 60_000), exit: ProcessExit::Signal(9) };
     let events = KeepalivedEvents { ended: Some(end), ..running() };
-    let facts = Facts { processes: ProcessSight::Read(events), ..Facts::lost(witness()) };
+    let facts = Facts { processes: ProcessEvidence::Read(events), ..Facts::lost(witness()) };
     assert_eq!(facts.kind(), None);
 }
 
@@ -81,7 +81,7 @@ fn the_end_of_keepalived_is_a_stop_or_a_kill() {
 fn a_start_explains_the_loss_of_addresses_that_were_left_behind_only() {
     let lost = |from_since: u64| {
         let started = Some(ProcessStart { pid: 11, at: at(AT - 4_000) });
-        let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+        let processes = ProcessEvidence::Read(KeepalivedEvents { started, ..running() });
         let facts = Facts { processes, from_since, ..Facts::lost(witness()) };
         facts.kind()
     };
@@ -143,15 +143,15 @@ fn adverts_that_were_not_read_until_the_deadline_prove_nothing() {
         };
         question.answer().unwrap().evidence.unknown
     };
-    assert_eq!(question(AdvertSight::NotRead), Some(UnknownReason::CaptureIncomplete));
-    assert_eq!(question(AdvertSight::NotCaptured), Some(UnknownReason::NotCaptured));
+    assert_eq!(question(AdvertEvidence::NotRead), Some(UnknownReason::CaptureIncomplete));
+    assert_eq!(question(AdvertEvidence::NotCaptured), Some(UnknownReason::NotCaptured));
 }
 
 #[test]
 fn the_end_of_an_earlier_process_explains_no_later_loss() {
     let end = ProcessEnd { pid: 9, at: at(AT - 4_000), exit: ProcessExit::Code(0) };
     let events = KeepalivedEvents { ended: Some(end), ..running() };
-    let processes = ProcessSight::Read(events);
+    let processes = ProcessEvidence::Read(events);
     let facts = Facts { processes, from_since: AT - 1_000, ..Facts::lost(witness()) };
     assert_eq!(facts.kind(), None);
 }
@@ -168,7 +168,7 @@ fn a_loss_shortly_after_the_capture_began_is_not_known() {
 #[test]
 fn a_reload_hides_no_ipv6_address_that_was_removed_by_hand() {
     let events = KeepalivedEvents { reloaded: Some(at(AT - 3_500)), ..running() };
-    let processes = ProcessSight::Read(events);
+    let processes = ProcessEvidence::Read(events);
     let lost = || Facts { processes, changer: None, is_final: true, ..Facts::lost(witness()) };
     assert_eq!(lost().answer().unwrap().evidence.unknown, Some(UnknownReason::ProcessNotNamed));
     // Another node took over after the reload.
@@ -184,11 +184,11 @@ fn a_reload_hides_no_ipv6_address_that_was_removed_by_hand() {
 #[test]
 fn a_reload_hides_no_stop_of_keepalived_that_follows() {
     let events = KeepalivedEvents { reloaded: Some(at(AT - 3_000)), ..running() };
-    let facts = Facts { processes: ProcessSight::Read(events), ..Facts::lost(witness()) };
+    let facts = Facts { processes: ProcessEvidence::Read(events), ..Facts::lost(witness()) };
     assert_eq!(facts.kind(), None, "keepalived needs a second to end");
     let end = ProcessEnd { pid: 9, at: at(AT + 1_000), exit: ProcessExit::Code(0) };
     let ended = KeepalivedEvents { ended: Some(end), ..events };
-    let stopped = Facts { processes: ProcessSight::Read(ended), ..Facts::lost(witness()) };
+    let stopped = Facts { processes: ProcessEvidence::Read(ended), ..Facts::lost(witness()) };
     assert_eq!(stopped.kind(), Some(CauseKind::KeepalivedStopped));
     let facts = Facts { is_final: true, ..facts };
     assert_eq!(facts.kind(), Some(CauseKind::ConfigurationChanged));
@@ -200,7 +200,7 @@ fn a_kill_after_the_loss_is_not_its_cause() {
     advertise(&mut stronger, AdvertOrigin::Foreign, 150, AT - 2, AT - 2);
     let end = ProcessEnd { pid: 9, at: at(AT + 1_500), exit: ProcessExit::Signal(9) };
     let events = KeepalivedEvents { ended: Some(end), ..running() };
-    let facts = Facts { processes: ProcessSight::Read(events), ..Facts::lost(stronger) };
+    let facts = Facts { processes: ProcessEvidence::Read(events), ..Facts::lost(stronger) };
     assert_eq!(facts.kind(), Some(CauseKind::Preempted));
 }
 

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{TaskError, TaskResult};
 
@@ -147,6 +148,7 @@ pub fn has_target(target: &str) -> bool {
 }
 
 /// An executable with tests.
+#[derive(Serialize, Deserialize)]
 pub struct TestProgram {
     /// The directory name of its package: `node`, `cli`, …
     pub package: String,
@@ -188,24 +190,4 @@ pub fn tests(options: &[&str]) -> Result<Vec<TestProgram>, TaskError> {
         })
     };
     Ok(text.lines().filter_map(program).collect())
-}
-
-/// Writes the list of test programs to a file.
-pub fn write_test_programs(programs: &[TestProgram], path: &Path) -> TaskResult {
-    let list: Value = programs
-        .iter()
-        .map(|program| json!([program.package, program.target, program.path.to_str()]))
-        .collect();
-    write(path, list.to_string().as_bytes())
-}
-
-/// Reads what [`write_test_programs`] has written.
-pub fn read_test_programs(path: &Path) -> Result<Vec<TestProgram>, TaskError> {
-    let list: Vec<[String; 3]> = serde_json::from_slice(&std::fs::read(path)?)?;
-    let program = |[package, target, path]: [String; 3]| TestProgram {
-        package,
-        target,
-        path: PathBuf::from(path),
-    };
-    Ok(list.into_iter().map(program).collect())
 }

@@ -123,13 +123,13 @@ pub fn quick(out: &Path, version: Option<&str>) -> TaskResult {
     Ok(())
 }
 
-/// Makes everything in `out`, for tests, and builds it a second time if `is_verified`.
-pub fn full(out: &Path, is_verified: bool) -> TaskResult {
+/// Makes everything in `out`, for tests, and builds it a second time.
+pub fn full(out: &Path) -> TaskResult {
     let options = DistOptions::new(Extent::Full, out.to_owned());
     let release = DistRelease::new(&options.version)?;
     let files = make(&options, &release)?;
     summary::check_sums(&files, out)?;
-    if is_verified { verify::run(out, &release) } else { Ok(()) }
+    verify::run(out, &release)
 }
 
 /// Makes everything; returns the paths.

@@ -19,11 +19,11 @@ pub fn fetch(is_full: bool) -> TaskResult {
     Ok(())
 }
 
-/// Makes the packages: those with debug builds, or with `is_full` everything that is shipped, twice if `is_verified`.
-pub fn pack(is_full: bool, is_verified: bool) -> TaskResult {
+/// Makes the packages: those with debug builds, or with `is_full` everything that is shipped, twice, with the same bytes.
+pub fn pack(is_full: bool) -> TaskResult {
     let [packages, previous] = directories()?;
     dist::quick(&previous, Some(PREVIOUS_VERSION))?;
-    if is_full { dist::full(&packages, is_verified) } else { dist::quick(&packages, None) }
+    if is_full { dist::full(&packages) } else { dist::quick(&packages, None) }
 }
 
 /// The directories of the packages, and of those from which the tests upgrade.

@@ -66,10 +66,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     if let Some(count) = options.repeat {
         return repeat::run(&options, count);
     }
-    match options.suites[..] {
-        [suite] => suite_run::alone(suite, &options),
-        _ => plan::run(&options),
-    }
+    plan::run(&options)
 }
 
 /// Fails if another `cargo xtask test` runs in this clone: both would write the same packages, logs and results.

@@ -62,6 +62,23 @@ impl TestOptions {
         Ok(())
     }
 
+    /// The options of a step that runs a suite.
+    pub fn of_suites(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
+        if !self.filter.is_empty() {
+            add("--filter", self.filter.clone());
+        }
+        if let Some(subject) = &self.subject {
+            add("--subject", subject.display().to_string());
+        }
+        if let Some(table) = &self.table {
+            add("--table", table.display().to_string());
+        }
+        words.extend(self.is_full.then(|| "--full".to_owned()));
+        words
+    }
+
     fn check(&self) -> Result<(), TaskError> {
         if self.has_load && self.repeat.is_none() {
             return Err(TaskError("--load needs --repeat N".to_owned()));

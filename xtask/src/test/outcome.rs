@@ -4,12 +4,12 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use crate::{TaskError, TaskResult, build};
 
 /// The name of a test, and the program that has it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct TestName {
     /// Package and target, for example `cli/netns`.
     pub program: String,
@@ -27,7 +27,7 @@ impl std::fmt::Display for TestName {
 }
 
 /// The outcome of one suite, or of several together.
-#[derive(Default, Debug)]
+#[derive(Default, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     pub passed: Vec<TestName>,
     pub failed: Vec<TestName>,
@@ -49,8 +49,10 @@ impl Outcome {
         }
     }
 
-    /// An error that names the failed tests, or says that no test ran.
-    pub fn into_result(self) -> TaskResult {
+    /// Prints the failed tests and the counts; an error names the failed tests, or says that no test ran.
+    pub fn finish(&self) -> TaskResult {
+        self.print_failures();
+        println!("\n{} passed, {} failed", self.passed.len(), self.failed.len());
         if !self.failed.is_empty() {
             let names: Vec<String> = self.failed.iter().map(ToString::to_string).collect();
             return Err(TaskError(format!("failed:\n  {}", names.join("\n  "))));
@@ -62,13 +64,12 @@ impl Outcome {
     }
 
     pub fn write(&self, path: &Path) -> TaskResult {
-        let names = |tests: &[TestName]| -> Value {
-            tests.iter().map(|test| json!([test.program, test.name])).collect()
-        };
-        let document = json!({
-            "passed": names(&self.passed), "failed": names(&self.failed), "failures": self.failures,
-        });
-        build::write(path, document.to_string().as_bytes())
+        build::write(path, &serde_json::to_vec(self)?)
+    }
+
+    /// Reads what [`Outcome::write`] has written; `None` if there is no such file.
+    pub fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }
 
     /// Writes the results as a Markdown table, sorted by name.
@@ -84,19 +85,6 @@ impl Outcome {
             let _ = writeln!(text, "| `{name}` | {result} |");
         }
         build::write(path, text.as_bytes())
-    }
-
-    /// Reads what [`Outcome::write`] has written; `None` if there is no such file.
-    pub fn read(path: &Path) -> Option<Self> {
-        let document: Value = serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let name =
-            |test: &Value| Some(TestName { program: text(&test[0])?, name: text(&test[1])? });
-        Some(Self {
-            passed: document["passed"].as_array()?.iter().filter_map(name).collect(),
-            failed: document["failed"].as_array()?.iter().filter_map(name).collect(),
-            failures: document["failures"].as_array()?.iter().filter_map(text).collect(),
-        })
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The order of the steps in a run of several suites.
+//! The order of the steps in a run.
 //!
 //! ```text
 //! install ──▶ fetch SUITE … ─────────┐
@@ -41,6 +41,12 @@ pub fn run(options: &TestOptions) -> TaskResult {
     }
     let mut steps = preparation(&suites, options.is_full);
     steps.extend(suite_steps(&suites, options));
+    if let [_] = suites[..] {
+        // One suite: a person waits for its output.
+        for step in &mut steps {
+            step.is_shown = true;
+        }
+    }
     let mut report = Report::new(&suites, steps::run(steps)?, !options.filter.is_empty());
     if std::env::var_os("CI").is_some_and(|value| value == "true") {
         repeat_failed(&mut report)?;
@@ -98,6 +104,7 @@ fn step(name: &str, args: Vec<&str>, lane: &'static str) -> Step {
         after: Vec::new(),
         lane,
         is_idle: false,
+        is_shown: false,
     }
 }
 
@@ -107,8 +114,7 @@ pub fn suite_steps(suites: &[Suite], options: &TestOptions) -> Vec<Step> {
     let chosen = ORDER.into_iter().filter(|suite| suites.contains(suite));
     chosen
         .map(|suite| {
-            let mut step =
-                step(suite.name(), vec!["run", suite.name(), &options.filter], lane(suite));
+            let mut step = step(suite.name(), vec!["run", suite.name()], lane(suite));
             step.after.push("install".to_owned());
             if has_downloads(suite) {
                 step.after.push(fetch_name(suite));
@@ -120,9 +126,7 @@ pub fn suite_steps(suites: &[Suite], options: &TestOptions) -> Vec<Step> {
                 step.after.push("pack".to_owned());
             }
             step.is_idle = matches!(suite, Check | Fuzz | Deployment);
-            if options.is_full {
-                step.args.push("--full".to_owned());
-            }
+            step.args.extend(options.of_suites());
             step
         })
         .collect()
@@ -152,7 +156,7 @@ fn repeat_failed(report: &mut Report) -> Result<(), TaskError> {
 
 /// The step that runs one test.
 fn again(suite: Suite, test: &TestName) -> Step {
-    let args = vec!["run", suite.name(), "", "--exact", &test.program, &test.name];
+    let args = vec!["run", suite.name(), "--exact", &test.program, &test.name];
     step(&format!("{}-again", suite.name()), args, "again")
 }
 

@@ -36,9 +36,7 @@ pub fn run(args: &[&str]) -> TaskResult {
     if let Some(path) = std::env::var_os(TABLE) {
         outcome.write_table(Path::new(&path))?;
     }
-    outcome.print_failures();
-    println!("\n{} passed, {} failed", outcome.passed.len(), outcome.failed.len());
-    outcome.into_result()
+    outcome.finish()
 }
 
 fn command(suite: Suite, path: &str, filter: &str) -> Command {

@@ -26,6 +26,8 @@ pub struct Step {
     pub lane: &'static str,
     /// Whether it takes only the CPU time that other steps leave.
     pub is_idle: bool,
+    /// Whether its output is on the terminal instead of in its log.
+    pub is_shown: bool,
 }
 
 /// How a step ended.
@@ -149,13 +151,17 @@ struct RunningStep {
 
 impl RunningStep {
     fn start(step: Step, program: &Path) -> Result<Self, TaskError> {
-        let log = File::create(log_path(&step.name))?;
+        let output = || -> Result<Stdio, TaskError> {
+            let log = File::options().create(true).append(true).open(log_path(&step.name))?;
+            Ok(if step.is_shown { Stdio::inherit() } else { log.into() })
+        };
+        File::create(log_path(&step.name))?;
         let mut command = sandbox::bound_command();
         if step.is_idle {
             command.args(["chrt", "--idle", "0"]);
         }
         command.arg(program).arg(STEP).args(&step.args);
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.stdin(Stdio::null()).stdout(output()?).stderr(output()?);
         let process = command.spawn()?;
         Ok(Self { step, process, began: Instant::now() })
     }

@@ -1,48 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of a suite's run: install programs, fetch other software, build, run. A suite alone does them one after the
-//! other; in a run of several suites, each part is a step.
+//! What the steps of a run do: install programs, fetch other software, build, run a suite.
 
 use std::path::{Path, PathBuf};
 
-use super::options::TestOptions;
 use super::outcome::{Outcome, TestName};
 use super::suite::Suite;
 use super::{program, steps};
 use crate::build::{self, TestProgram};
 use crate::{TaskError, TaskResult, check, deployment, faults, fuzz, packages, provision, sandbox};
 
-/// The tests of a suite that run.
-#[derive(Default)]
-pub struct Selection {
-    /// Part of the name; empty for all tests.
-    pub filter: String,
-    /// Only the test with this name; the filter is not used then.
-    pub exact: Option<TestName>,
-    /// With what takes too long for every change.
-    pub is_full: bool,
-    pub subject: Option<PathBuf>,
-    pub table: Option<PathBuf>,
-}
-
-/// Runs one suite with its output on the terminal.
-pub fn alone(suite: Suite, options: &TestOptions) -> TaskResult {
-    install(&[suite])?;
-    fetch(suite, options.is_full)?;
-    let programs = build_programs(&[suite], options.is_full)?;
-    if suite == Suite::Packages {
-        packages::pack(options.is_full, options.filter.is_empty())?;
-    }
-    let selection = Selection {
-        filter: options.filter.clone(),
-        is_full: options.is_full,
-        subject: options.subject.clone(),
-        table: options.table.clone(),
-        exact: None,
-    };
-    run(suite, &selection, &programs)
-}
-
-/// One step of a run of several suites, in a process of its own.
+/// One step of a run, in a process of its own.
 pub fn step(args: &[&str]) -> TaskResult {
     let suites = |names: &[&str]| -> Vec<Suite> {
         names.iter().filter_map(|name| Suite::named(name)).collect()
@@ -50,28 +17,41 @@ pub fn step(args: &[&str]) -> TaskResult {
     let is_full = args.contains(&"--full");
     match args {
         ["install", names @ ..] => install(&suites(names)),
-        ["fetch", name, ..] => {
-            suites(&[name]).into_iter().try_for_each(|suite| fetch(suite, is_full))
+        ["fetch", names @ ..] => {
+            suites(names).into_iter().try_for_each(|suite| fetch(suite, is_full))
         }
         ["build", names @ ..] => {
             let programs = build_programs(&suites(names), is_full)?;
-            build::write_test_programs(&programs, &programs_path())
+            build::write(&programs_path(), &serde_json::to_vec(&programs)?)
         }
-        ["pack", ..] => packages::pack(is_full, true),
-        ["run", name, filter, exact @ ..] => {
-            let suite = Suite::named(name)
-                .ok_or_else(|| TaskError(format!("there is no suite {name:?}")))?;
-            let exact = match exact {
-                ["--exact", program, name] => {
-                    Some(TestName { program: (*program).to_owned(), name: (*name).to_owned() })
-                }
-                _ => None,
-            };
-            let filter = (*filter).to_owned();
-            let selection = Selection { filter, exact, is_full, ..Selection::default() };
-            run(suite, &selection, &build::read_test_programs(&programs_path())?)
+        ["pack", ..] => packages::pack(is_full),
+        ["run", name, options @ ..] => {
+            suites(&[name]).into_iter().try_for_each(|suite| run(suite, &Selection { options }))
         }
         other => Err(TaskError(format!("unknown step {other:?}"))),
+    }
+}
+
+/// The tests of a suite that run, as options of a step: `--filter TEXT`, `--exact PROGRAM NAME`, `--full`, `--subject PATH`,
+/// `--table FILE`.
+struct Selection<'a> {
+    options: &'a [&'a str],
+}
+
+impl Selection<'_> {
+    /// The value of an option, which has `skip` other values before it.
+    fn value(&self, option: &str, skip: usize) -> Option<&str> {
+        let position = self.options.iter().position(|word| *word == option)?;
+        self.options.get(position + 1 + skip).copied()
+    }
+
+    /// The only test that runs: its program and its name.
+    fn exact(&self) -> Option<(&str, &str)> {
+        Some((self.value("--exact", 0)?, self.value("--exact", 1)?))
+    }
+
+    fn is_full(&self) -> bool {
+        self.options.contains(&"--full")
     }
 }
 
@@ -163,77 +143,79 @@ fn uses_dropin(suite: Suite) -> bool {
 }
 
 /// Runs a suite that is built. Its outcome is in [`outcome_path`] afterwards, if it has tests.
-fn run(suite: Suite, selection: &Selection, programs: &[TestProgram]) -> TaskResult {
-    std::fs::create_dir_all(steps::directory())?;
+fn run(suite: Suite, selection: &Selection) -> TaskResult {
     let outcome = outcome_path(suite);
     if outcome.exists() {
         std::fs::remove_file(&outcome)?;
     }
     match suite {
-        Suite::Check => check::all(selection.is_full),
+        Suite::Check => check::all(selection.is_full()),
         Suite::Deployment => deployment::check(),
         Suite::Fuzz => fuzz::briefly(),
-        Suite::Faults if selection.is_full => faults::fully(),
+        Suite::Faults if selection.is_full() => faults::fully(),
         Suite::Faults => run_faults(selection, &outcome),
-        _ => run_tests(suite, selection, programs, &outcome),
+        _ => run_tests(suite, selection, &outcome),
     }
 }
 
 /// Runs test programs in the sandbox.
-fn run_tests(
-    suite: Suite,
-    selection: &Selection,
-    programs: &[TestProgram],
-    outcome: &Path,
-) -> TaskResult {
-    let wanted = |program: &&TestProgram| {
+fn run_tests(suite: Suite, selection: &Selection, outcome: &Path) -> TaskResult {
+    let programs: Vec<TestProgram> = serde_json::from_slice(&std::fs::read(programs_path())?)?;
+    let is_wanted = |program: &&TestProgram| {
         Suite::of(program) == suite
-            && selection.exact.as_ref().is_none_or(|test| test.program == program.name())
+            && selection.exact().is_none_or(|(wanted, _)| wanted == program.name())
     };
-    let filter = selection.exact.as_ref().map_or(&selection.filter, |test| &test.name);
-    let mut line = vec![filter.clone()];
-    for program in programs.iter().filter(wanted) {
+    let filter = selection.exact().map(|(_, name)| name).or(selection.value("--filter", 0));
+    let mut line = vec![filter.unwrap_or_default().to_owned()];
+    for program in programs.iter().filter(is_wanted) {
         let path = program.path.display().to_string();
         line.extend([suite.name().to_owned(), program.name(), path]);
     }
-    let mut environment = environment(suite)?;
-    environment.push((program::RESULTS, std::path::absolute(outcome)?));
-    if selection.exact.is_some() {
-        environment.push((program::EXACT, PathBuf::from("1")));
-    }
-    if let Some(table) = &selection.table {
-        environment.push((program::TABLE, table.clone()));
-    }
-    if uses_dropin(suite) {
-        let subject = selection.subject.clone();
-        environment.push(("VIPWATCH_SUBJECT", subject.unwrap_or_else(build::dropin_path)));
-    }
-    let as_root = suite == Suite::Packages;
-    if as_root {
-        environment.extend(packages::environment()?);
-    }
-    let mut environment: Vec<(&str, String)> =
+    let environment = test_environment(suite, selection, outcome)?;
+    let environment: Vec<(&str, String)> =
         environment.into_iter().map(|(name, path)| (name, path.display().to_string())).collect();
-    if as_root {
+    if suite == Suite::Packages {
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
         return sandbox::enter_as_root(&line, &environment);
     }
-    environment.push(("TMPDIR", sandbox::TEMPORARY.to_owned()));
     line.insert(0, "test".to_owned());
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
     sandbox::enter(&line, &environment)
 }
 
-/// Runs the short selection of fault schedules; a schedule is a test.
+/// All environment variables of a suite's test programs.
+fn test_environment(
+    suite: Suite,
+    selection: &Selection,
+    outcome: &Path,
+) -> Result<Vec<(&'static str, PathBuf)>, TaskError> {
+    let mut variables = environment(suite)?;
+    variables.push((program::RESULTS, std::path::absolute(outcome)?));
+    if selection.exact().is_some() {
+        variables.push((program::EXACT, PathBuf::from("1")));
+    }
+    variables.extend(selection.value("--table", 0).map(|path| (program::TABLE, path.into())));
+    if uses_dropin(suite) {
+        let subject = selection.value("--subject", 0).map(PathBuf::from);
+        variables.push(("VIPWATCH_SUBJECT", subject.unwrap_or_else(build::dropin_path)));
+    }
+    if suite == Suite::Packages {
+        variables.extend(packages::environment()?);
+    } else {
+        variables.push(("TMPDIR", sandbox::TEMPORARY.into()));
+    }
+    Ok(variables)
+}
+
+/// Runs the short selection of fault schedules; a schedule is a test, and its name is the seed.
 fn run_faults(selection: &Selection, path: &Path) -> TaskResult {
     let mut outcome = Outcome::default();
     for lab in faults::LABS {
         let program = format!("faults/{lab}");
-        if selection.exact.as_ref().is_some_and(|test| test.program != program) {
+        if selection.exact().is_some_and(|(wanted, _)| wanted != program) {
             continue;
         }
-        let exact = selection.exact.as_ref().map(|test| test.name.as_str());
-        let seeds = faults::briefly(lab, exact)?;
+        let seeds = faults::briefly(lab, selection.exact().map(|(_, seed)| seed))?;
         let names = |seeds: &[u64]| -> Vec<TestName> {
             let name = |seed: &u64| TestName { program: program.clone(), name: seed.to_string() };
             seeds.iter().map(name).collect()
@@ -245,6 +227,5 @@ fn run_faults(selection: &Selection, path: &Path) -> TaskResult {
         });
     }
     outcome.write(path)?;
-    println!("\n{} passed, {} failed", outcome.passed.len(), outcome.failed.len());
-    outcome.into_result()
+    outcome.finish()
 }

@@ -206,7 +206,7 @@ fn systemd_restarts_a_node_whose_main_loop_or_a_thread_is_stuck() {
     machine.write("/srv/stop.py", STOP_THREAD);
     machine.write(
         "/etc/systemd/system/vipwatch-node.service.d/watchdog.conf",
-        "[Service]\nWatchdogSec=2\nLimitCORE=0\n",
+        "[Service]\nWatchdogSec=5\nLimitCORE=0\n",
     );
     machine.succeed("systemctl daemon-reload && systemctl restart vipwatch-node.service");
     for thread in ["vipwatch", "audit"] {
@@ -224,7 +224,8 @@ fn systemd_restarts_a_node_whose_main_loop_or_a_thread_is_stuck() {
         );
     }
     let log = machine.succeed("journalctl --unit vipwatch-node.service --output cat");
-    assert_eq!(log.matches("Watchdog timeout").count(), 2, "{log}");
+    // A machine that is busy for seconds adds further ones.
+    assert!(log.matches("Watchdog timeout").count() >= 2, "{log}");
     assert!(log.contains("a thread makes no progress"), "{log}");
 }
 

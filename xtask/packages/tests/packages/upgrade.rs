@@ -49,7 +49,7 @@ file.close()'",
     assert!(output.contains("downgrading vipwatch"), "{output}");
     machine.succeed("systemctl start vipwatch-node.service");
     machine.wait_until("the finding", "vipwatch findings | grep node-history-format");
-    let kept = machine.succeed("sha256sum < /var/lib/vipwatch/history.format-99-*");
+    let kept = machine.succeed("cat /var/lib/vipwatch/history.format-99-* | sha256sum");
     assert_eq!(kept, before);
     assert_eq!(
         machine.succeed("dpkg-query --show --showformat '${db:Status-Status}' vipwatch"),

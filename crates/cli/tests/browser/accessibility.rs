@@ -14,7 +14,13 @@ pub(crate) fn axe_script() -> String {
 
 /// The violations on the page: rule, help text and elements.
 pub(crate) fn violations(page: &Page) -> Vec<String> {
-    let script = "const done = arguments[1]; axe.run(document, {resultTypes: ['violations']}).then((result) => \
+    // The colours during a transition, for example to another theme, have no contrast of their own to check.
+    let script = "const done = arguments[1]; \
+                  const moving = () => document.getAnimations().filter((one) => one.playState === 'running' \
+                      && one.effect.getComputedTiming().endTime !== Infinity); \
+                  const settled = async () => { while (moving().length) { \
+                      await Promise.allSettled(moving().map((one) => one.finished)); } }; \
+                  settled().then(() => axe.run(document, {resultTypes: ['violations']})).then((result) => \
                   done(result.violations), (error) => done([{id: 'axe itself', help: String(error), nodes: []}]))";
     let found = page.browser.run_async(script, &Value::Null);
     let text = |one: &Value| {

@@ -248,7 +248,7 @@ impl KeepalivedFacts {
             name: "keepalived-pid-file-wrong",
             severity: Severity::Wrong,
             text: format!("the pid file {file} names process {pid}, which is {program}"),
-            hint: "a program that trusts the file takes keepalived for alive, or signals a stranger: remove the \
+            hint: "a program that trusts the file takes keepalived for alive, or signals another process: remove the \
                    file and start keepalived again",
         })
     }

@@ -77,8 +77,8 @@ pub fn set_aside(path: &Path, format: Option<i64>) -> io::Result<SetAsideFile> {
     Ok(SetAsideFile { path: aside, format })
 }
 
-/// A line about the last file of another format that [`set_aside`] has renamed and that still exists; `None` without
-/// one. `path` is the file's name before, `current` the format that this program uses.
+/// A line about the newest file of another format than `current` that [`set_aside`] has renamed and that still exists;
+/// `None` without one. `path` is the file's name before, `current` the format that this program uses.
 pub fn other_format_text(path: &Path, current: i64) -> Option<String> {
     let start = format!("{}.format-", path.file_stem()?.to_str()?);
     let entries = std::fs::read_dir(path.parent()?).ok()?;
@@ -87,10 +87,12 @@ pub fn other_format_text(path: &Path, current: i64) -> Option<String> {
         let (format, time) = name.strip_prefix(&start)?.rsplit_once('-')?;
         Some((time.parse::<i64>().ok()?, format.parse::<i64>().ok()?, name))
     });
-    let (_time, format, name) = renamed.max()?;
+    // After a roll-back, the file of this format that an upgrade has kept is no problem.
+    let (_time, format, name) = renamed.filter(|(_, format, _)| *format != current).max()?;
     Some(format!(
-        "{} had format {format}, and this version uses format {current}: the file is kept as {name}, and a new one was begun",
-        path.display()
+        "{} had format {format}, and this version uses format {current}: the file is kept as {}, and a new one was begun",
+        path.display(),
+        path.with_file_name(name).display()
     ))
 }
 
@@ -247,6 +249,7 @@ mod tests {
         assert!(
             text.contains("had format 3, and this version uses format 4") && text.contains(name)
         );
+        assert_eq!(other_format_text(&path, 3), None, "after a roll-back");
     }
 
     #[test]

@@ -265,7 +265,8 @@ pub fn health_finding(problem: &HealthProblem) -> FindingItem {
              counts the transitions that are not recorded"
         }
         HealthTopic::HistoryFormat => {
-            "the version that wrote the file can read it; move it to another directory or delete it, and the finding ends"
+            "the node works with a new history; add silences again. Move the file to another directory or delete it, \
+             and the finding ends"
         }
         HealthTopic::Witness => {
             "the node needs CAP_NET_RAW and CAP_SYS_ADMIN to capture adverts; [witness] enabled = false turns it off"

@@ -123,8 +123,18 @@ impl ServiceContext {
                 "deliveries cannot be stored; they may be repeated after a restart"
             );
         }
-        if let Some(SetAsideFile { path, .. }) = &opened.set_aside {
-            tracing::error!(kept_as = %path.display(), "file of deliveries cannot be used; a new one is begun");
+        if let Some(SetAsideFile { path, format }) = &opened.set_aside {
+            let kept_as = path.display();
+            match format {
+                Some(format) => tracing::error!(
+                    format,
+                    %kept_as,
+                    "delivery history has another format; a new one is begun"
+                ),
+                None => {
+                    tracing::error!(%kept_as, "delivery history is damaged; a new one is begun");
+                }
+            }
         }
         let setup = NotifierSetup {
             identity: NodeIdentity { node: config.node_name(), epoch: opened.epoch.into() },

@@ -353,7 +353,7 @@ fn receiver_findings(receiver_handle: &ReceiverHandle, view: &PublishedState) ->
         let hint = match *name {
             "socket" => "stop the other process, or remove [receiver]; then restart this one",
             "journal-format" => {
-                "the version that wrote the file can read it; move it to another directory or delete it, and the finding ends"
+                "the receiver works with a new journal. Move the file to another directory or delete it, and the finding ends"
             }
             _ => {
                 "check that the disk is writable and has free space; the receiver retries by itself"

@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub const HELP: &str = "\
-Check format, lints, naming rules, documentation, manual pages, shell scripts and dependencies.
+Check format, lints, naming rules, documentation, manual pages and shell scripts.
 
 Usage: cargo xtask check [--full | --advisories | --words | --add-spdx]
 

@@ -47,8 +47,8 @@ Usage: cargo xtask COMMAND [OPTIONS]
 
 Commands:
   demo        Run three nodes with real keepalived, and let something fail every few seconds
-  test        Run all tests, or one suite
-  check       Check format, lints, naming rules, documentation and dependencies
+  test        Run all checks and tests, or some suites
+  check       Check format, lints, naming rules, documentation, manual pages and shell scripts
   bench       Measure vipwatch and the programs it replaces in one run
   faults      Inject faults into labs with real keepalived, and judge the answers of vipwatch
   fuzz        Run the parsers on random input, or compare discovery with real keepalived

@@ -37,10 +37,12 @@ Suites:
   deployment  The examples for Ansible, Kolla-Ansible, OpenStack-Ansible and Helm, each with its own linter
   fuzz        20,000 inputs for each fuzz target
 
-  FILTER          Run only tests with this text in their name
-  --full          Run what takes too long for every change, too: 200 fault schedules with deadlines, all packages on older
-                  systems, every bench with --quick, the rules for dependencies. This takes some hours
-  --repeat N      Run the suites N times, and print how often each test failed. Without SUITE: those with real programs
+  FILTER          Run only tests with this text in their name; not for check, faults, deployment and fuzz
+  --full          Run what takes too long for every change, too: 200 fault schedules for nodes and 60 for the cluster, with
+                  deadlines, all packages on older systems, every bench with --quick, the rules for dependencies. This
+                  takes some hours
+  --repeat N      Run the suites N times, and print how often each test failed. Without SUITE: netns, contract,
+                  neutron, browser, faults and packages
   --load          Run a busy loop for each processor beside the tests; only with --repeat
   --subject PATH  Run the contract suite on another executable, for example on Neutron's script
   --table FILE    Write the results of the contract suite to FILE as a Markdown table

@@ -86,6 +86,15 @@ impl TestOptions {
         if self.is_full && self.repeat.is_some() {
             return Err(TaskError("--full cannot be combined with --repeat".to_owned()));
         }
+        if !self.filter.is_empty()
+            && let Some(suite) = self.suites.iter().find(|suite| !suite.has_named_tests())
+        {
+            return Err(TaskError(format!(
+                "the tests of {} have no names, so that {:?} cannot choose some of them",
+                suite.name(),
+                self.filter
+            )));
+        }
         let is_contract = self.suites == [Suite::Contract];
         if (self.subject.is_some() || self.table.is_some()) && !is_contract {
             return Err(TaskError(
@@ -127,6 +136,7 @@ mod tests {
         assert!(refusal(&["--repeat"]).contains("needs a value"));
         assert!(refusal(&["--full", "--repeat", "2"]).contains("cannot be combined"));
         assert!(refusal(&["netns", "--subject", "x"]).contains("contract"));
+        assert!(refusal(&["netns", "faults", "webhook"]).contains("faults have no names"));
         assert!(refusal(&["--frobnicate"]).contains("unknown option"));
         assert!(refusal(&["netns", "--repeat", "5", "--load"]).is_empty());
     }

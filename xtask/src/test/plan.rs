@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! install ──▶ fetch SUITE … ─────────┐
-//! build ─────────────────────────────┼──▶ suites with tests, in three lanes beside each other
+//! build ─────────────────────────────┼──▶ suites with tests, in three queues beside each other
 //!   └──▶ pack ──▶ check (idle)       │
 //!        fuzz (idle), deployment ◀───┘
 //! ```
@@ -19,7 +19,7 @@ use super::suite::Suite;
 use super::suite_run::has_downloads;
 use crate::{TaskError, TaskResult, bench};
 
-/// The order in which suites are prepared, and run within a lane: the long ones first.
+/// The order in which suites are prepared, and run within a queue: the long ones first.
 const ORDER: [Suite; 10] = [
     Suite::Unit,
     Suite::Netns,
@@ -63,8 +63,7 @@ pub fn chosen(options: &TestOptions) -> Vec<Suite> {
     if !options.suites.is_empty() {
         return options.suites.clone();
     }
-    let has_names = |suite: &Suite| *suite == Suite::Unit || suite.targets().is_some();
-    let is_chosen = |suite: &Suite| options.filter.is_empty() || has_names(suite);
+    let is_chosen = |suite: &Suite| options.filter.is_empty() || suite.has_named_tests();
     Suite::ALL.into_iter().filter(is_chosen).collect()
 }
 
@@ -97,24 +96,24 @@ fn fetch_name(suite: Suite) -> String {
     format!("fetch-{}", suite.name())
 }
 
-fn step(name: &str, args: Vec<&str>, lane: &'static str) -> Step {
+fn step(name: &str, args: Vec<&str>, queue: &'static str) -> Step {
     Step {
         name: name.to_owned(),
         args: args.into_iter().map(str::to_owned).collect(),
         after: Vec::new(),
-        lane,
+        queue,
         is_idle: false,
         is_shown: false,
     }
 }
 
-/// The steps that run the suites, in the order in which they start within a lane.
+/// The steps that run the suites, in the order in which they start within a queue.
 pub fn suite_steps(suites: &[Suite], options: &TestOptions) -> Vec<Step> {
     use Suite::{Check, Deployment, Fuzz, Packages};
     let chosen = ORDER.into_iter().filter(|suite| suites.contains(suite));
     chosen
         .map(|suite| {
-            let mut step = step(suite.name(), vec!["run", suite.name()], lane(suite));
+            let mut step = step(suite.name(), vec!["run", suite.name()], queue(suite));
             step.after.push("install".to_owned());
             if has_downloads(suite) {
                 step.after.push(fetch_name(suite));
@@ -132,8 +131,8 @@ pub fn suite_steps(suites: &[Suite], options: &TestOptions) -> Vec<Step> {
         .collect()
 }
 
-/// Suites in one lane run one after the other. The lanes are about equally long.
-fn lane(suite: Suite) -> &'static str {
+/// Suites in one queue run one after the other. The queues are about equally long.
+fn queue(suite: Suite) -> &'static str {
     match suite {
         Suite::Unit | Suite::Netns | Suite::Contract => "namespaces",
         Suite::Neutron | Suite::Browser => "processors",

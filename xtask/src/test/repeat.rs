@@ -5,18 +5,17 @@ use std::collections::BTreeMap;
 use std::process::Child;
 
 use super::options::TestOptions;
-use super::plan::{preparation, suite_steps};
+use super::plan::{chosen, preparation, suite_steps};
 use super::report::Report;
 use super::steps::{self, StepEnd};
-use super::suite::Suite;
 use crate::{TaskError, TaskResult, sandbox};
 
 /// Builds once, then runs the suites `count` times.
 pub fn run(options: &TestOptions, count: u32) -> TaskResult {
-    let suites = match &options.suites[..] {
-        [] => Suite::ALL.into_iter().filter(|suite| suite.is_repeated()).collect(),
-        suites => suites.to_vec(),
-    };
+    let mut suites = chosen(options);
+    if options.suites.is_empty() {
+        suites.retain(|suite| suite.is_repeated());
+    }
     let prepared = steps::run(preparation(&suites, false))?;
     if prepared.iter().any(|result| result.end != StepEnd::Ended { is_ok: true }) {
         return Report::new(&[], prepared, false).finish();
@@ -29,7 +28,8 @@ pub fn run(options: &TestOptions, count: u32) -> TaskResult {
         for step in &mut steps {
             step.after.clear();
         }
-        for name in failed_names(&suites, steps::run(steps)?) {
+        let report = Report::new(&suites, steps::run(steps)?, !options.filter.is_empty());
+        for name in report.failed_names() {
             *failures.entry(name).or_default() += 1;
         }
     }
@@ -45,24 +45,6 @@ pub fn run(options: &TestOptions, count: u32) -> TaskResult {
         "{} tests failed at least once; their output is above\n  hint: docs/operations/flake-patterns.md",
         failures.len()
     )))
-}
-
-/// The names of the tests that failed in a round, and of suites without tests that failed. Prints the output of the tests.
-fn failed_names(suites: &[Suite], results: Vec<steps::StepResult>) -> Vec<String> {
-    let failed = |result: &&steps::StepResult| result.end != StepEnd::Ended { is_ok: true };
-    let mut steps: Vec<String> =
-        results.iter().filter(failed).map(|result| result.name.clone()).collect();
-    let report = Report::new(suites, results, false);
-    let mut names = Vec::new();
-    for (suite, outcome) in report.outcomes() {
-        outcome.print_failures();
-        if !outcome.failed.is_empty() {
-            steps.retain(|name| name != suite.name());
-        }
-        names.extend(outcome.failed.iter().map(ToString::to_string));
-    }
-    names.extend(steps);
-    names
 }
 
 /// Processes that use the processors, one for each. They end together with this process.

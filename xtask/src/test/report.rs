@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of a run of several suites: failed tests with their output, flaky tests, and a table of all steps.
+//! The end of a run: failed tests with their output, flaky tests, and a table of all steps.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -33,8 +33,22 @@ impl Report {
         Self { results, outcomes, flaky: Vec::new(), has_filter }
     }
 
-    pub fn outcomes(&self) -> &[(Suite, Outcome)] {
-        &self.outcomes
+    /// The names of the failed tests, and of the failed steps without tests. Prints the output of the tests.
+    pub fn failed_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for (_, outcome) in &self.outcomes {
+            outcome.print_failures();
+            names.extend(outcome.failed.iter().map(ToString::to_string));
+        }
+        let has_names = |result: &&StepResult| {
+            let is_it = |(suite, outcome): &(Suite, Outcome)| {
+                suite.name() == result.name && !outcome.failed.is_empty()
+            };
+            self.outcomes.iter().any(is_it)
+        };
+        let failed = self.results.iter().filter(|result| self.has_failed(result));
+        names.extend(failed.filter(|result| !has_names(result)).map(|result| result.name.clone()));
+        names
     }
 
     /// The failed tests that may run once more.
@@ -106,11 +120,12 @@ impl Report {
             return Ok(());
         }
         let names: Vec<&str> = failed.iter().map(|result| result.name.as_str()).collect();
-        Err(TaskError(format!(
-            "failed: {}\n  hint: the whole output is in {}",
-            names.join(", "),
-            steps::log_path("STEP").display()
-        )))
+        let logs = failed.iter().filter(|result| result.has_log);
+        let logs: Vec<String> =
+            logs.map(|result| steps::log_path(&result.name).display().to_string()).collect();
+        let hint = if logs.is_empty() { "" } else { "\n  hint: the whole output is in " };
+        let logs = logs.join(", ");
+        Err(TaskError(format!("failed: {}{hint}{logs}", names.join(", "))))
     }
 
     /// Prints the end of the log of a failed step that has no tests, such as a build.
@@ -119,7 +134,7 @@ impl Report {
             .outcomes
             .iter()
             .any(|(suite, outcome)| suite.name() == result.name && !outcome.failed.is_empty());
-        if has_tests || result.end == StepEnd::NotStarted {
+        if has_tests || !result.has_log {
             return;
         }
         let log = std::fs::read_to_string(steps::log_path(&result.name)).unwrap_or_default();
@@ -179,6 +194,7 @@ mod tests {
             wall: Duration::from_secs(1),
             cpu: Duration::from_secs(1),
             ended: Duration::from_secs(1),
+            has_log: true,
         }
     }
 

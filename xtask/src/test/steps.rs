@@ -22,8 +22,8 @@ pub struct Step {
     pub args: Vec<String>,
     /// The names of the steps that must have succeeded.
     pub after: Vec<String>,
-    /// Steps in one lane run one after the other, in the order of the list.
-    pub lane: &'static str,
+    /// Steps in one queue run one after the other, in the order of the list.
+    pub queue: &'static str,
     /// Whether it takes only the CPU time that other steps leave.
     pub is_idle: bool,
     /// Whether its output is on the terminal instead of in its log.
@@ -49,6 +49,8 @@ pub struct StepResult {
     pub cpu: Duration,
     /// Time from the beginning of the run to the end of the step.
     pub ended: Duration,
+    /// Whether its output is in [`log_path`].
+    pub has_log: bool,
 }
 
 /// The directory with the logs and results of the steps.
@@ -79,9 +81,9 @@ pub fn run(mut waiting: Vec<Step>) -> Result<Vec<StepResult>, TaskError> {
                 }
                 Readiness::NeverReady => {
                     let step = waiting.remove(index);
-                    report(&format!("{}: not started", step.name));
+                    report(&format!("{}: not started, because a step before it failed", step.name));
                     results.push(StepResult::not_started(step.name));
-                    // A step in front of it may have waited for its lane.
+                    // A step in front of it may have waited for its queue.
                     index = 0;
                 }
                 Readiness::Waits => index += 1,
@@ -134,9 +136,9 @@ fn readiness(
     if step.after.iter().filter_map(end).any(|result| !is_ok(result)) {
         return Readiness::NeverReady;
     }
-    let is_lane_free = !running.iter().any(|other| other.step.lane == step.lane)
-        && !in_front.iter().any(|other| other.lane == step.lane);
-    if is_lane_free && step.after.iter().all(|name| end(name).is_some()) {
+    let is_queue_free = !running.iter().any(|other| other.step.queue == step.queue)
+        && !in_front.iter().any(|other| other.queue == step.queue);
+    if is_queue_free && step.after.iter().all(|name| end(name).is_some()) {
         Readiness::Ready
     } else {
         Readiness::Waits
@@ -151,17 +153,16 @@ struct RunningStep {
 
 impl RunningStep {
     fn start(step: Step, program: &Path) -> Result<Self, TaskError> {
-        let output = || -> Result<Stdio, TaskError> {
-            let log = File::options().create(true).append(true).open(log_path(&step.name))?;
-            Ok(if step.is_shown { Stdio::inherit() } else { log.into() })
-        };
-        File::create(log_path(&step.name))?;
         let mut command = sandbox::bound_command();
         if step.is_idle {
             command.args(["chrt", "--idle", "0"]);
         }
         command.arg(program).arg(STEP).args(&step.args);
-        command.stdin(Stdio::null()).stdout(output()?).stderr(output()?);
+        command.stdin(Stdio::null());
+        if !step.is_shown {
+            let log = File::create(log_path(&step.name))?;
+            command.stdout(log.try_clone()?).stderr(log);
+        }
         let process = command.spawn()?;
         Ok(Self { step, process, began: Instant::now() })
     }
@@ -181,7 +182,8 @@ fn wait_for_any(running: &mut Vec<RunningStep>) -> Result<StepResult, TaskError>
     let status: ExitStatus = ended.process.wait()?;
     let end = StepEnd::Ended { is_ok: status.success() };
     let wall = ended.began.elapsed();
-    Ok(StepResult { name: ended.step.name, end, wall, cpu, ended: Duration::ZERO })
+    let has_log = !ended.step.is_shown;
+    Ok(StepResult { name: ended.step.name, end, wall, cpu, ended: Duration::ZERO, has_log })
 }
 
 fn has_ended(process: &Child) -> bool {
@@ -202,6 +204,6 @@ fn cpu_time(process: u32) -> Option<Duration> {
 impl StepResult {
     fn not_started(name: String) -> Self {
         let none = Duration::ZERO;
-        Self { name, end: StepEnd::NotStarted, wall: none, cpu: none, ended: none }
+        Self { name, end: StepEnd::NotStarted, wall: none, cpu: none, ended: none, has_log: false }
     }
 }

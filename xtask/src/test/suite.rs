@@ -115,6 +115,11 @@ impl Suite {
         }
     }
 
+    /// Whether a filter can choose some of its tests.
+    pub fn has_named_tests(self) -> bool {
+        self == Self::Unit || self.targets().is_some()
+    }
+
     /// The names of cargo's test targets; `None` for unit tests.
     pub fn targets(self) -> Option<&'static [&'static str]> {
         match self {

@@ -4,20 +4,40 @@
 //! A mutation replaces one text in a copy of the source. Its run must have the failure that the table names, and the run
 //! of the unchanged product with the same faults must not have it.
 
-mod cluster_table;
-mod table;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use self::cluster_table::CLUSTER_MUTATIONS;
-use self::table::{MUTATIONS, Mutation};
+use serde::Deserialize;
+
 use crate::FaultsError;
 use crate::args::{LabKind, RunOptions};
 use crate::check::verdict::{RunFailure, RunVerdict};
 use crate::inotify;
 use crate::lab::{set_up_lock, write_file};
 use crate::runner;
+
+/// The table of all mutations.
+const TABLE: &str = include_str!("mutations.toml");
+
+/// The mutations that the faults of each lab reveal.
+#[derive(Deserialize)]
+struct MutationTable {
+    nodes: Vec<Mutation>,
+    cluster: Vec<Mutation>,
+}
+
+/// One deliberate defect; the head of the table explains its columns.
+#[derive(Deserialize)]
+struct Mutation {
+    name: String,
+    file: String,
+    old: String,
+    new: String,
+    seed: u64,
+    faults: String,
+    kinds: Vec<String>,
+    text: String,
+}
 
 /// The environment variable with the root directory of the repository.
 const SOURCE_VARIABLE: &str = "VIPWATCH_SOURCE";
@@ -33,7 +53,8 @@ fn directory(variable: &str) -> Result<PathBuf, FaultsError> {
 
 /// Builds and runs the mutations with these names; all of them if `names` is empty.
 pub fn run(options: &RunOptions, names: &[String]) -> Result<(), FaultsError> {
-    let mutations = chosen(table(options.lab), names)?;
+    let table = table(options.lab)?;
+    let mutations = chosen(&table, names)?;
     // Each mutation has two runs.
     inotify::check_limit(options.jobs.min(2 * mutations.len()))?;
     let (source, work) = (directory(SOURCE_VARIABLE)?, directory(WORK_VARIABLE)?);
@@ -43,7 +64,7 @@ pub fn run(options: &RunOptions, names: &[String]) -> Result<(), FaultsError> {
     let mut runs = Vec::new();
     for mutation in mutations {
         println!("building {}", mutation.name);
-        let program = work.join(mutation.name);
+        let program = work.join(&mutation.name);
         build(mutation, &copy, &work.join("target"), &program)?;
         for (kind, vipwatch) in [("unchanged", &options.vipwatch), ("mutated", &program)] {
             runs.push(MutationRun { mutation, kind, vipwatch: vipwatch.clone() });
@@ -61,46 +82,39 @@ pub fn run(options: &RunOptions, names: &[String]) -> Result<(), FaultsError> {
 }
 
 /// The mutations that the faults of a lab reveal.
-fn table(lab: LabKind) -> &'static [Mutation] {
-    match lab {
-        LabKind::Nodes => MUTATIONS,
-        LabKind::Cluster => CLUSTER_MUTATIONS,
-    }
+fn table(lab: LabKind) -> Result<Vec<Mutation>, FaultsError> {
+    let table: MutationTable = toml::from_str(TABLE)?;
+    Ok(match lab {
+        LabKind::Nodes => table.nodes,
+        LabKind::Cluster => table.cluster,
+    })
 }
 
 /// The mutations with these names; all of them if `names` is empty.
-fn chosen(
-    table: &'static [Mutation],
-    names: &[String],
-) -> Result<Vec<&'static Mutation>, FaultsError> {
-    if names.is_empty() {
-        return Ok(table.iter().collect());
+fn chosen<'a>(table: &'a [Mutation], names: &[String]) -> Result<Vec<&'a Mutation>, FaultsError> {
+    let known: Vec<&str> = table.iter().map(|mutation| mutation.name.as_str()).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        let known = known.join(", ");
+        return Err(FaultsError(format!(
+            "unknown mutation {unknown:?}\n  hint: use one of {known}"
+        )));
     }
-    let mutation = |name: &String| {
-        let mut all = table.iter();
-        all.find(|mutation| mutation.name == name).ok_or_else(|| {
-            let known: Vec<&str> = table.iter().map(|mutation| mutation.name).collect();
-            FaultsError(format!(
-                "unknown mutation {name:?}\n  hint: use one of {}",
-                known.join(", ")
-            ))
-        })
-    };
-    names.iter().map(mutation).collect()
+    let is_chosen = |mutation: &&Mutation| names.is_empty() || names.contains(&mutation.name);
+    Ok(table.iter().filter(is_chosen).collect())
 }
 
 /// One run of a program with the faults of a mutation.
-struct MutationRun {
-    mutation: &'static Mutation,
+struct MutationRun<'a> {
+    mutation: &'a Mutation,
     kind: &'static str,
     vipwatch: PathBuf,
 }
 
-impl MutationRun {
+impl MutationRun<'_> {
     fn verdict(&self, options: &RunOptions, work: &Path) -> RunVerdict {
         let options = RunOptions {
             vipwatch: self.vipwatch.clone(),
-            faults: Some(self.mutation.faults.to_owned()),
+            faults: Some(self.mutation.faults.clone()),
             is_quick: false,
             ..options.clone()
         };
@@ -112,14 +126,14 @@ impl MutationRun {
 impl Mutation {
     /// The failure of a run that proves the mutation; `None` if the run does not have it.
     fn proof<'a>(&self, verdict: &'a RunVerdict) -> Option<&'a RunFailure> {
-        verdict
-            .failures
-            .iter()
-            .find(|failure| self.kinds.contains(&failure.kind) && failure.text.contains(self.text))
+        let is_proof = |failure: &&RunFailure| {
+            self.kinds.iter().any(|kind| kind == failure.kind) && failure.text.contains(&self.text)
+        };
+        verdict.failures.iter().find(is_proof)
     }
 }
 
-fn report(runs: &[MutationRun], verdicts: &[RunVerdict]) -> Result<(), FaultsError> {
+fn report(runs: &[MutationRun<'_>], verdicts: &[RunVerdict]) -> Result<(), FaultsError> {
     let mut missed = Vec::new();
     println!("\n| mutation | file | caught | evidence |\n|---|---|---|---|");
     for (runs, verdicts) in runs.chunks_exact(2).zip(verdicts.chunks_exact(2)) {
@@ -131,7 +145,7 @@ fn report(runs: &[MutationRun], verdicts: &[RunVerdict]) -> Result<(), FaultsErr
         let caught = if is_caught { "yes" } else { "**no**" };
         println!("| {} | `{}` | {caught} | {evidence} |", mutation.name, mutation.file);
         if !is_caught {
-            missed.push(mutation.name);
+            missed.push(mutation.name.as_str());
         }
     }
     if missed.is_empty() {
@@ -167,15 +181,15 @@ fn build(
     target: &Path,
     program: &Path,
 ) -> Result<(), FaultsError> {
-    let file = copy.join(mutation.file);
+    let file = copy.join(&mutation.file);
     let text = std::fs::read_to_string(&file)?;
-    if text.matches(mutation.old).count() != 1 {
+    if text.matches(&mutation.old).count() != 1 {
         return Err(FaultsError(format!(
-            "{}: {} must have the text {:?} once\n  hint: adapt xtask/faults/src/mutations/table.rs",
+            "{}: {} must have the text {:?} once\n  hint: adapt xtask/faults/src/mutations.toml",
             mutation.name, mutation.file, mutation.old
         )));
     }
-    write_file(&file, &text.replace(mutation.old, mutation.new))?;
+    write_file(&file, &text.replace(&mutation.old, &mutation.new))?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(copy).args(["build", "--quiet", "--package", "vipwatch-cli"]);
     let built = command.env("CARGO_TARGET_DIR", target).env("RUSTFLAGS", "-A warnings").status();
@@ -191,28 +205,35 @@ fn build(
 mod tests {
     use super::*;
 
+    fn all(lab: LabKind) -> Vec<Mutation> {
+        table(lab).ok().expect("the table is valid")
+    }
+
     #[test]
     fn an_unknown_name_is_answered_with_the_names() {
-        let names = |name: &str| chosen(MUTATIONS, &[name.to_owned()]).map(|all| all.len());
+        let table = all(LabKind::Nodes);
+        let names = |name: &str| chosen(&table, &[name.to_owned()]).map(|all| all.len());
         assert_eq!(names("carrier-ignored").ok(), Some(1));
         let error = names("carrier").err().unwrap().0;
-        assert!(MUTATIONS.iter().all(|mutation| error.contains(mutation.name)), "{error}");
-        assert_eq!(chosen(MUTATIONS, &[]).ok().unwrap().len(), MUTATIONS.len());
+        assert!(table.iter().all(|mutation| error.contains(&mutation.name)), "{error}");
+        assert_eq!(chosen(&table, &[]).ok().unwrap().len(), table.len());
     }
 
     #[test]
     fn each_mutation_fits_the_source() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let all = || MUTATIONS.iter().chain(CLUSTER_MUTATIONS);
-        for Mutation { name, file, old, .. } in all() {
+        let (nodes, cluster) = (all(LabKind::Nodes), all(LabKind::Cluster));
+        assert_eq!((nodes.len(), cluster.len()), (21, 20));
+        let both = || nodes.iter().chain(&cluster);
+        for Mutation { name, file, old, .. } in both() {
             let text = std::fs::read_to_string(root.join(file)).unwrap();
             assert_eq!(text.matches(old).count(), 1, "{name}: {old:?} in {file}");
-            assert_eq!(all().filter(|other| other.name == *name).count(), 1, "{name}");
+            assert_eq!(both().filter(|other| other.name == *name).count(), 1, "{name}");
         }
-        for Mutation { name, faults, .. } in MUTATIONS {
+        for Mutation { name, faults, .. } in &nodes {
             assert!(crate::schedule::chosen(faults).is_ok(), "{name}: {faults}");
         }
-        for Mutation { name, faults, .. } in CLUSTER_MUTATIONS {
+        for Mutation { name, faults, .. } in &cluster {
             assert!(crate::cluster::are_faults(faults), "{name}: {faults}");
         }
     }

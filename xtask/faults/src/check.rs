@@ -11,6 +11,7 @@
 
 pub mod answers;
 mod causes;
+pub mod cluster;
 mod conditions;
 mod findings;
 mod processes;
@@ -23,16 +24,25 @@ pub mod wire;
 
 use std::path::Path;
 
+use self::recorded_run::RecordedRun;
 use self::run_record::RunRecord;
 use self::verdict::{RunVerdict, Strictness};
 use crate::FaultsError;
 
+/// Whether the recordings in a directory are those of a cluster.
+pub fn is_cluster(directory: &Path) -> bool {
+    RecordedRun::read(directory).is_ok_and(|run| run.setup.times.is_some())
+}
+
 /// Judges the recordings in a directory.
 pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
+    if is_cluster(directory) {
+        return cluster::judge(directory, strictness);
+    }
     let record = RunRecord::read(directory)?;
     let mut verdict = RunVerdict {
-        seed: record.run.seed,
-        label: record.run.label.clone(),
+        seed: record.run.setup.seed,
+        label: record.run.setup.label.clone(),
         faults: record.run.faults(),
         ..RunVerdict::default()
     };

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Causes the faults of a schedule and ends them. Each act is written to the log before and after it happens.
 
+mod acts;
+
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::FaultsError;
-use crate::lab::host::KeepalivedPids;
-use crate::lab::{FaultLab, run, wait_for};
+use crate::fault_table::{FaultKind, FaultVictim};
+use crate::lab::{FaultLab, wait_for};
 use crate::moment::pause;
-use crate::schedule::{FaultKind, FaultStep, FaultVictim};
-use crate::setup::{ConfigEdit, LINK};
+use crate::schedule::FaultStep;
+use crate::setup::PREFIX;
 
 /// Whether the run waits for the times of the schedule only, or also for findings, on a machine of unknown speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,239 +23,87 @@ pub enum Pace {
 
 /// Limit of the wait for a finding with [`Pace::Patient`].
 const PATIENT_LIMIT: Duration = Duration::from_mins(1);
-
-/// The time before the first fault: capture and processes are known.
+/// The longest wait of a cluster with [`Pace::Patient`] that a fact ends.
+const PATIENT_REST: Duration = Duration::from_secs(4);
+/// The time before the first fault: capture and processes are known, and a node reports findings.
 const WARM_UP: Duration = Duration::from_secs(8);
-
-/// The time after the last recovery, in which findings close.
-pub const COOL_DOWN: Duration = Duration::from_secs(45);
-
-/// A VRRP child of a crash loop lives so long: the node notices a start within one second.
-const CHILD_LIFE: Duration = Duration::from_millis(1500);
+/// The time after the last recovery in which the findings of nodes close; those of a cluster close sooner.
+const COOL_DOWN: Duration = Duration::from_secs(45);
+const CLUSTER_COOL_DOWN: Duration = Duration::from_secs(8);
 
 /// Runs a schedule in a lab that has settled.
 pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], pace: Pace) -> Result<(), FaultsError> {
-    pause(WARM_UP);
-    for step in steps {
-        let fault = step.kind.word();
-        let Some(node) = victim(lab, step.victim)? else {
-            lab.journal.write("skipped", &json!({ "fault": fault }))?;
+    let is_cluster = lab.setup.cluster.is_some();
+    let is_patient = pace == Pace::Patient;
+    // The times of a cluster are shorter where facts end the wait.
+    let wait =
+        |exact: Duration| if is_patient && is_cluster { exact.min(PATIENT_REST) } else { exact };
+    if is_patient && is_cluster {
+        wait_for("a node that reports findings", || Ok(lab.reporter()))?;
+    }
+    pause(wait(WARM_UP));
+    for FaultStep { kind, victim, rest } in steps {
+        let Some(host) = host_of(lab, *victim)? else {
+            lab.journal.write("skipped", &json!({ "fault": kind.word }))?;
             continue;
         };
-        let details = json!({ "fault": fault, "node": node });
+        let details = json!({ "fault": kind.word, "node": host });
+        observe(lab)?;
         lab.journal.write("fault-begin", &details)?;
-        begin(lab, step.kind, node)?;
+        acts::perform_all(lab, kind.begin, host)?;
         lab.journal.write("fault-done", &details)?;
-        pause(step.kind.hold());
-        if pace == Pace::Patient {
-            wait_for_finding(lab, step.kind, node);
+        let hold = Duration::from_secs(kind.seconds);
+        // A fault that causes no finding must last: no finding may be opened.
+        pause(if kind.findings.is_empty() { hold } else { wait(hold) });
+        if is_patient {
+            wait_for_findings(lab, kind, host);
         }
+        observe(lab)?;
         lab.journal.write("recover-begin", &details)?;
-        recover(lab, step.kind, node)?;
+        acts::perform_all(lab, kind.recover, host)?;
         lab.journal.write("recover-done", &details)?;
-        settle(lab)?;
-        pause(step.rest);
+        lab.wait_until_settled()?;
+        pause(wait(*rest));
     }
-    pause(if pace == Pace::Patient { Duration::from_secs(2) } else { COOL_DOWN });
-    lab.collect()
+    let cool_down = if is_cluster { CLUSTER_COOL_DOWN } else { COOL_DOWN };
+    pause(if is_patient { PATIENT_REST } else { cool_down });
+    lab.finish()
 }
 
-/// Waits until the lab has settled, and writes the result to the log.
-pub fn settle(lab: &FaultLab) -> Result<(), FaultsError> {
-    let is_settled = lab.wait_until_settled()?;
-    lab.journal.write("settled", &json!({ "is_settled": is_settled }))
+/// Writes the leader of etcd and the reporter to the log.
+fn observe(lab: &FaultLab) -> Result<(), FaultsError> {
+    if lab.setup.cluster.is_none() {
+        return Ok(());
+    }
+    let (leader, reporter) = (lab.leader(), lab.reporter());
+    lab.journal.write("observed", &json!({ "leader": leader, "reporter": reporter }))
 }
 
-/// The node of a fault; `None` if no node has the role.
-fn victim(lab: &FaultLab, victim: FaultVictim) -> Result<Option<usize>, FaultsError> {
+/// The host of a fault; `None` if no host has the role.
+fn host_of(lab: &FaultLab, victim: FaultVictim) -> Result<Option<usize>, FaultsError> {
     let primary = lab.primary()?;
     Ok(match victim {
         FaultVictim::Primary => primary,
-        FaultVictim::Backup => (0..lab.hosts.len()).find(|node| Some(*node) != primary),
+        FaultVictim::Backup => (0..lab.hosts.len()).find(|host| Some(*host) != primary),
+        FaultVictim::Reporter => lab.reporter(),
+        FaultVictim::Leader => lab.leader(),
     })
 }
 
-/// The finding that the victim of a fault must have, for [`Pace::Patient`].
-fn finding(kind: FaultKind) -> Option<&'static str> {
-    match kind {
-        FaultKind::Stop | FaultKind::StopAll | FaultKind::KillParent => Some("keepalived-gone"),
-        FaultKind::FreezeParent => Some("keepalived-parent-frozen"),
-        FaultKind::LoseChild => Some("keepalived-vrrp-child-missing"),
-        FaultKind::CrashLoop => Some("keepalived-crash-loop"),
-        FaultKind::LinkDown | FaultKind::CarrierLoss => Some("link-fault"),
-        FaultKind::EditOnly => Some("keepalived-reload-pending"),
-        FaultKind::VridClash => Some("vrid-clash-on-link"),
-        _ => None,
-    }
-}
-
-fn wait_for_finding(lab: &FaultLab, kind: FaultKind, node: usize) {
-    let Some(name) = finding(kind) else { return };
+/// Waits for the findings of a fault: those of a cluster are in etcd, those of a node in its events.
+fn wait_for_findings(lab: &FaultLab, kind: &FaultKind, host: usize) {
+    let key = format!("{PREFIX}finding/");
+    let are_open = || {
+        if lab.setup.cluster.is_none() {
+            return kind.findings.iter().all(|name| lab.hosts[host].has_opened(name));
+        }
+        lab.hosts.iter().any(|host| {
+            let text = host.etcd().run(&["get", "--prefix", &key, "--print-value-only"]);
+            text.is_ok_and(|text| kind.findings.iter().all(|name| text.contains(name)))
+        })
+    };
     let end = Instant::now() + PATIENT_LIMIT;
-    while !lab.hosts[node].has_opened(name) && Instant::now() < end {
-        pause(Duration::from_millis(100));
+    while !kind.findings.is_empty() && !are_open() && Instant::now() < end {
+        pause(Duration::from_millis(200));
     }
-}
-
-fn pids(lab: &FaultLab, node: usize) -> Result<KeepalivedPids, FaultsError> {
-    let pids = lab.hosts[node].keepalived_pids();
-    pids.ok_or_else(|| FaultsError(format!("keepalived does not run on node {node}")))
-}
-
-/// Sends signals, with an entry in the log before and after.
-fn signal(lab: &FaultLab, node: usize, signals: &[(&str, u32)]) -> Result<(), FaultsError> {
-    let names: Vec<&str> = signals.iter().map(|(name, _)| *name).collect();
-    let details = json!({ "node": node, "signals": names });
-    lab.journal.write("signal", &details)?;
-    lab.hosts[node].signal(signals)?;
-    lab.journal.write("signalled", &details)
-}
-
-fn begin(lab: &mut FaultLab, kind: FaultKind, node: usize) -> Result<(), FaultsError> {
-    let host = &lab.hosts[node];
-    match kind {
-        FaultKind::Stop => stop(lab, node),
-        FaultKind::StopAll => (0..lab.hosts.len()).try_for_each(|node| stop(lab, node)),
-        FaultKind::KillParent => end_with(lab, node, |pids| vec![("KILL", pids.parent)]),
-        FaultKind::KillBoth => end_with(lab, node, |pids| {
-            vec![("STOP", pids.parent), ("KILL", pids.child), ("KILL", pids.parent)]
-        }),
-        FaultKind::KillChild => kill_child(lab, node),
-        FaultKind::CrashLoop => (0..4).try_for_each(|_| {
-            kill_child(lab, node)?;
-            pause(CHILD_LIFE);
-            Ok(())
-        }),
-        FaultKind::LoseChild => lose_child(lab, node),
-        FaultKind::FreezeChild => signal(lab, node, &[("STOP", pids(lab, node)?.child)]),
-        FaultKind::FreezeParent => signal(lab, node, &[("STOP", pids(lab, node)?.parent)]),
-        FaultKind::LinkDown => host.run(&format!("ip link set {LINK} down")).map(drop),
-        FaultKind::CarrierLoss => run("ip", &format!("link set {} down", host.port())).map(drop),
-        FaultKind::OneWayLoss => host.block_received(),
-        FaultKind::Partition => run("ip", &format!("link set {} nomaster", host.port())).map(drop),
-        FaultKind::PriorityDrop => Ok(std::fs::File::create(host.script_file()).map(drop)?),
-        FaultKind::AddressRemoved => address(lab, node, "del"),
-        FaultKind::AddressAdded => address(lab, node, "add"),
-        FaultKind::EditPriority => {
-            lab.configure(node, ConfigEdit { priority: Some(60), has_extra_address: false })?;
-            reload(lab, node)
-        }
-        FaultKind::EditAddresses => {
-            lab.configure(node, ConfigEdit { priority: None, has_extra_address: true })?;
-            reload(lab, node)
-        }
-        FaultKind::EditOnly => {
-            lab.configure(node, ConfigEdit { priority: Some(61), has_extra_address: false })
-        }
-        FaultKind::VridClash => lab.start_foreign(),
-    }
-}
-
-fn recover(lab: &mut FaultLab, kind: FaultKind, node: usize) -> Result<(), FaultsError> {
-    let port = lab.hosts[node].port();
-    match kind {
-        FaultKind::Stop | FaultKind::KillParent | FaultKind::KillBoth => lab.start_keepalived(node),
-        FaultKind::StopAll => (0..lab.hosts.len()).try_for_each(|node| lab.start_keepalived(node)),
-        FaultKind::KillChild | FaultKind::CrashLoop => Ok(()),
-        FaultKind::LoseChild => resume_parent(lab, node),
-        FaultKind::FreezeChild => signal(lab, node, &[("CONT", pids(lab, node)?.child)]),
-        FaultKind::FreezeParent => signal(lab, node, &[("CONT", pids(lab, node)?.parent)]),
-        FaultKind::LinkDown => lab.hosts[node].link_up(&lab.setup),
-        FaultKind::CarrierLoss => run("ip", &format!("link set {port} up")).map(drop),
-        FaultKind::OneWayLoss => lab.hosts[node].unblock_received(),
-        FaultKind::Partition => run("ip", &format!("link set {port} master br0")).map(drop),
-        FaultKind::PriorityDrop => Ok(std::fs::remove_file(lab.hosts[node].script_file())?),
-        FaultKind::AddressRemoved => restore_address(lab, node, "add"),
-        FaultKind::AddressAdded => restore_address(lab, node, "del"),
-        FaultKind::EditPriority | FaultKind::EditAddresses => {
-            lab.configure(node, ConfigEdit::default())?;
-            reload(lab, node)
-        }
-        FaultKind::EditOnly => lab.configure(node, ConfigEdit::default()),
-        FaultKind::VridClash => {
-            let foreign = &lab.foreign;
-            let pids = foreign.keepalived_pids();
-            let pids =
-                pids.ok_or_else(|| FaultsError("the foreign keepalived is gone".to_owned()))?;
-            foreign.signal(&[("TERM", pids.parent)])?;
-            wait_for("the end of the foreign keepalived", || {
-                Ok((!foreign.is_alive(pids.parent)).then_some(()))
-            })
-        }
-    }
-}
-
-fn stop(lab: &FaultLab, node: usize) -> Result<(), FaultsError> {
-    end_with(lab, node, |pids| vec![("TERM", pids.parent)])
-}
-
-/// Sends signals that end keepalived, and waits for the end of both processes.
-fn end_with(
-    lab: &FaultLab,
-    node: usize,
-    signals: impl Fn(KeepalivedPids) -> Vec<(&'static str, u32)>,
-) -> Result<(), FaultsError> {
-    let pids = pids(lab, node)?;
-    signal(lab, node, &signals(pids))?;
-    let host = &lab.hosts[node];
-    wait_for("the end of keepalived", || {
-        Ok((!host.is_alive(pids.parent) && !host.is_alive(pids.child)).then_some(()))
-    })?;
-    lab.journal.write("keepalived-ended", &json!({ "node": node }))
-}
-
-/// Kills the VRRP child and waits for the next one.
-fn kill_child(lab: &FaultLab, node: usize) -> Result<(), FaultsError> {
-    let before = pids(lab, node)?;
-    signal(lab, node, &[("KILL", before.child)])?;
-    let host = &lab.hosts[node];
-    wait_for("another VRRP child", || {
-        Ok(host.keepalived_pids().filter(|pids| pids.child != before.child).map(drop))
-    })?;
-    lab.journal.write("child-started", &json!({ "node": node }))
-}
-
-/// Stops the parent and kills the VRRP child.
-fn lose_child(lab: &FaultLab, node: usize) -> Result<(), FaultsError> {
-    let KeepalivedPids { parent, child } = pids(lab, node)?;
-    signal(lab, node, &[("STOP", parent), ("KILL", child)])?;
-    wait_for("the end of the child", || Ok((!lab.hosts[node].is_alive(child)).then_some(())))
-}
-
-/// Continues a parent without a VRRP child, and waits for its next child.
-fn resume_parent(lab: &FaultLab, node: usize) -> Result<(), FaultsError> {
-    let host = &lab.hosts[node];
-    let text = std::fs::read_to_string(lab.directory.join(format!("node{node}/parent.pid")))?;
-    signal(lab, node, &[("CONT", text.trim().parse()?)])?;
-    wait_for("another VRRP child", || Ok(host.keepalived_pids().map(drop)))?;
-    lab.journal.write("child-started", &json!({ "node": node }))
-}
-
-fn reload(lab: &FaultLab, node: usize) -> Result<(), FaultsError> {
-    signal(lab, node, &[("HUP", pids(lab, node)?.parent)])
-}
-
-/// Adds or removes the last address of the first instance.
-fn address(lab: &FaultLab, node: usize, act: &str) -> Result<(), FaultsError> {
-    let addresses = lab.setup.addresses(0);
-    let (link, last) = (lab.setup.address_link(0), &addresses[addresses.len() - 1]);
-    let details: Value = json!({ "node": node, "how": act });
-    lab.journal.write("address", &details)?;
-    let command = format!("ip address {act} {last} dev {link}");
-    let result = lab.hosts[node].run(&command);
-    lab.journal.write("address-done", &details)?;
-    // keepalived may have done the same already.
-    result.map(drop).or_else(|error| if error.0.contains("exit") { Ok(()) } else { Err(error) })
-}
-
-/// Ends the state that [`address`] has caused, if keepalived has not done so.
-fn restore_address(lab: &FaultLab, node: usize, act: &str) -> Result<(), FaultsError> {
-    let all = lab.setup.addresses(0);
-    let held = lab.held(0)?[node];
-    // With one address, keepalived's own state decides: a primary that has lost its address has it back already or gave
-    // up its role.
-    let is_partial = held > 0 && held < all.len();
-    let is_left =
-        act == "del" && held > 0 && lab.held(0)?.iter().filter(|held| **held > 0).count() > 1;
-    if is_partial || is_left { address(lab, node, act) } else { Ok(()) }
 }

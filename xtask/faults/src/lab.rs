@@ -1,181 +1,213 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lab of one run: hosts with their own network, mount and pid namespaces, connected by a bridge in the namespace of
+//! The lab of one run: hosts with their own network, mount and pid namespaces, connected by bridges in the namespace of
 //! this process. The process runs in a sandbox of its own, which the kernel removes at its end.
 
+mod clock;
+mod etcd;
 pub mod host;
+pub mod keepalived;
+pub mod network;
+mod recorders;
+mod router;
 pub mod set_up_lock;
+pub mod simulated;
+mod vipwatch;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::host::LabHost;
+use self::simulated::SimulatedNode;
 use crate::FaultsError;
 use crate::journal::InjectorLog;
 use crate::moment::pause;
-use crate::setup::{ConfigEdit, LINK, LabSetup, foreign_conf};
+use crate::setup::{ConfigEdit, LINK, LabSetup, PREFIX, RECORDER, foreign_conf};
 
 /// Time between two looks at a fact.
 const POLL: Duration = Duration::from_millis(40);
 /// Limit of a wait. It is not a deadline of the product.
 const WAIT_LIMIT: Duration = Duration::from_mins(1);
+/// Limit of the wait for one primary of each instance.
+const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running lab.
 pub struct FaultLab {
     pub setup: LabSetup,
     pub journal: InjectorLog,
     pub hosts: Vec<LabHost>,
-    /// The host with the foreign keepalived of a VRID clash.
-    pub foreign: LabHost,
-    pub directory: PathBuf,
+    /// The host with the foreign keepalived of a VRID clash; a lab with a cluster has none.
+    pub foreign: Option<LabHost>,
+    /// A node that exists only as records in etcd; `None` before the injector has created it.
+    pub simulated: Option<SimulatedNode>,
     /// Recording processes, which end with the sandbox.
     recorders: Vec<Child>,
 }
 
 impl FaultLab {
-    /// Creates the hosts and starts keepalived and `vipwatch` on each of them.
+    /// Creates the hosts and starts their programs.
     pub fn start(setup: LabSetup, directory: &Path, vipwatch: &Path) -> Result<Self, FaultsError> {
+        network::prepare()?;
+        let count = setup.nodes() + usize::from(setup.cluster.is_none());
+        let hosts = (0..count).map(|index| LabHost::create(index, directory, &setup, vipwatch));
+        let mut hosts = hosts.collect::<Result<Vec<LabHost>, FaultsError>>()?;
+        let foreign = if setup.cluster.is_none() { hosts.pop() } else { None };
         let journal = InjectorLog::create(&directory.join("injector.jsonl"))?;
-        prepare_switch()?;
-        let mut hosts = Vec::new();
-        for index in 0..=setup.nodes() {
-            let host = LabHost::create(index, &directory.join(format!("node{index}")))?;
-            host.plug(&setup)?;
-            hosts.push(host);
+        let mut lab =
+            Self { setup, journal, hosts, foreign, simulated: None, recorders: Vec::new() };
+        lab.record_wire(directory)?;
+        if lab.setup.cluster.is_some() {
+            recorders::record_notifications(RECORDER, &directory.join("notifications.jsonl"))?;
+            lab.start_etcd()?;
         }
-        let foreign = hosts.pop().ok_or_else(|| FaultsError("a lab has hosts".to_owned()))?;
-        let mut lab = Self {
-            setup,
-            journal,
-            hosts,
-            foreign,
-            directory: directory.to_owned(),
-            recorders: Vec::new(),
-        };
-        lab.record_wire()?;
         for index in 0..lab.hosts.len() {
-            lab.hosts[index].start_monitor()?;
+            lab.hosts[index].record_kernel()?;
             lab.configure(index, ConfigEdit::default())?;
             lab.start_keepalived(index)?;
         }
+        for host in &lab.hosts {
+            host.start_vipwatch(&lab.setup)?;
+        }
         for host in &mut lab.hosts {
-            host.start_vipwatch(&lab.setup, vipwatch)?;
+            host.wait_for_vipwatch()?;
+            host.record_answers(lab.setup.cluster.is_some())?;
             lab.journal.write("node-ready", &json!({ "node": host.index }))?;
         }
         Ok(lab)
     }
 
-    /// Records the adverts of all ports of the switch, with the port and the direction of each.
-    fn record_wire(&mut self) -> Result<(), FaultsError> {
-        let mut document = self.setup.document();
-        let ports = self.hosts.iter().chain([&self.foreign]).map(LabHost::port_index);
-        document["ports"] = json!(ports.collect::<Result<Vec<u32>, FaultsError>>()?);
-        write_file(&self.directory.join("setup.json"), &document.to_string())?;
-        self.recorders.push(record_wire(&self.directory.join("wire.pcap"))?);
+    /// Records the adverts of all ports of the data network, with the port and the direction of each.
+    fn record_wire(&mut self, directory: &Path) -> Result<(), FaultsError> {
+        let ports = self.hosts.iter().chain(&self.foreign).map(LabHost::port_index);
+        let document = self.setup.document(ports.collect::<Result<Vec<u32>, FaultsError>>()?);
+        write_file(&directory.join("setup.json"), &serde_json::to_string(&document)?)?;
+        let file = directory.join("wire.pcap");
+        let mut command = Command::new("tcpdump");
+        command.args(["-Z", "root", "-i", "any", "-y", "LINUX_SLL2", "-U", "-w"]).arg(&file);
+        command.arg("ip proto 112 or ip6 proto 112 or ip proto 51");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.recorders.push(command.spawn()?);
+        wait_for("tcpdump to write its file", || {
+            Ok(std::fs::metadata(&file).is_ok_and(|data| data.len() >= 24).then_some(()))
+        })
+    }
+
+    /// Starts all members of etcd, and records the changes that each of them shows.
+    fn start_etcd(&self) -> Result<(), FaultsError> {
+        self.hosts.iter().try_for_each(LabHost::start_etcd)?;
+        wait_for("a leader of etcd", || Ok(self.leader()))?;
+        for host in &self.hosts {
+            recorders::record_etcd(host.etcd(), PREFIX, &host.file("etcd.jsonl"))?;
+        }
         Ok(())
     }
 
-    /// Writes the configuration of keepalived on a node.
-    pub fn configure(&mut self, index: usize, edit: ConfigEdit) -> Result<(), FaultsError> {
-        let mut addresses = self.setup.addresses(0);
-        addresses.extend(
-            edit.has_extra_address.then(|| crate::setup::extra_address(&self.setup).to_owned()),
-        );
-        let details = json!({ "node": index, "addresses": addresses, "is_edited": edit != ConfigEdit::default() });
+    /// Writes an act to the log, does it, and writes its end.
+    pub fn act(
+        &self,
+        act: &str,
+        host: usize,
+        how: &str,
+        work: impl FnOnce(&LabHost) -> Result<(), FaultsError>,
+    ) -> Result<(), FaultsError> {
+        let entry = |phase: &str| json!({ "node": host, "how": how, "phase": phase });
+        self.journal.write(act, &entry("begin"))?;
+        work(&self.hosts[host])?;
+        self.journal.write(act, &entry("done"))
+    }
+
+    /// Writes the configuration of keepalived on a host.
+    pub fn configure(&self, host: usize, edit: ConfigEdit) -> Result<(), FaultsError> {
+        let mut addresses = self.setup.instance(0).addresses;
+        addresses.extend(edit.has_extra_address.then(|| self.setup.extra_address()));
+        let details = json!({ "node": host, "addresses": addresses, "is_edited": edit != ConfigEdit::default() });
         self.journal.write("configure", &details)?;
-        self.hosts[index].configure(&self.setup, edit)?;
+        self.hosts[host].configure(&self.setup, edit)?;
         self.journal.write("configured", &details)
     }
 
-    /// Starts keepalived on a node and waits for its processes.
-    pub fn start_keepalived(&mut self, index: usize) -> Result<(), FaultsError> {
-        let details = json!({ "node": index });
+    /// Starts keepalived on a host and waits for its processes.
+    pub fn start_keepalived(&self, host: usize) -> Result<(), FaultsError> {
+        let details = json!({ "node": host });
         self.journal.write("keepalived-start", &details)?;
-        self.hosts[index].start_keepalived()?;
+        self.hosts[host].start_keepalived()?;
         self.journal.write("keepalived-started", &details)
+    }
+
+    /// The foreign host.
+    pub fn foreign(&self) -> Result<&LabHost, FaultsError> {
+        self.foreign.as_ref().ok_or_else(|| FaultsError("the lab has no foreign host".to_owned()))
     }
 
     /// Starts the foreign keepalived. It receives nothing, so it advertises with the lowest priority.
     pub fn start_foreign(&self) -> Result<(), FaultsError> {
-        if self.setup.is_unicast {
-            // A host that receives nothing cannot ask for link-layer addresses.
-            for host in &self.hosts {
-                let (address, mac) = (self.setup.own_address(host.index), host.link_address()?);
-                let line =
-                    format!("ip neighbour replace {address} lladdr {mac} dev {LINK} nud permanent");
-                self.foreign.run(&line)?;
-            }
+        let foreign = self.foreign()?;
+        // A host that receives nothing cannot ask for link-layer addresses.
+        for host in self.hosts.iter().filter(|_| self.setup.is_unicast) {
+            let (address, mac) = (self.setup.own_address(host.index), host.link_address()?);
+            let entry = format!("{address} lladdr {mac} dev {LINK} nud permanent");
+            foreign.run(&format!("ip neighbour replace {entry}"))?;
         }
-        self.foreign.block_received()?;
-        write_file(&self.foreign.keepalived_conf(), &foreign_conf(&self.setup))?;
-        self.foreign.start_keepalived()
+        foreign.disturb(&network::DATA, network::Disturbance::ReceiveLoss)?;
+        write_file(&foreign.file("keepalived.conf"), &foreign_conf(&self.setup))?;
+        foreign.start_keepalived()
     }
 
-    /// The role of each node for an instance: how many of its addresses the kernel holds.
+    /// The host of the leader of etcd; `None` if there is none.
+    pub fn leader(&self) -> Option<usize> {
+        self.hosts.iter().find(|host| host.etcd().is_leader()).map(|host| host.index)
+    }
+
+    /// The host of the node that reports findings; `None` if etcd names none.
+    pub fn reporter(&self) -> Option<usize> {
+        let key = format!("{PREFIX}reporter");
+        let record = self.hosts.iter().find_map(|host| host.etcd().value(&key))?;
+        let record: Value = serde_json::from_str(&record).ok()?;
+        let name = record["node"].as_str()?.strip_prefix("node")?;
+        name.parse().ok().filter(|host| *host < self.hosts.len())
+    }
+
+    /// How many addresses of an instance each host holds.
     pub fn held(&self, instance: usize) -> Result<Vec<usize>, FaultsError> {
-        let addresses = self.setup.addresses(instance);
-        let link = self.setup.address_link(instance);
-        self.hosts.iter().map(|host| host.held(&link, &addresses)).collect()
+        let instance = self.setup.instance(instance);
+        self.hosts.iter().map(|host| host.held(&instance)).collect()
     }
 
-    /// The first node that holds all addresses of the first instance.
+    /// The first host that holds all addresses of the first instance.
     pub fn primary(&self) -> Result<Option<usize>, FaultsError> {
-        let all = self.setup.addresses(0).len();
+        let all = self.setup.instance(0).addresses.len();
         Ok(self.held(0)?.iter().position(|held| *held == all))
     }
 
-    /// Waits until exactly one node holds each instance. Returns false if that does not happen within the limit.
-    pub fn wait_until_settled(&self) -> Result<bool, FaultsError> {
-        let is_settled = || -> Result<bool, FaultsError> {
-            for instance in 0..self.setup.instances().len() {
-                let all = self.setup.addresses(instance).len();
-                let held = self.held(instance)?;
-                let primaries = held.iter().filter(|held| **held == all).count();
-                if primaries != 1 || held.iter().sum::<usize>() != all {
-                    return Ok(false);
-                }
+    fn is_settled(&self) -> Result<bool, FaultsError> {
+        for instance in 0..self.setup.instances() {
+            let all = self.setup.instance(instance).addresses.len();
+            let held = self.held(instance)?;
+            if held.iter().sum::<usize>() != all || !held.contains(&all) {
+                return Ok(false);
             }
-            Ok(true)
-        };
-        let end = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < end {
-            if is_settled()? {
-                return Ok(true);
-            }
-            pause(POLL);
         }
-        Ok(false)
+        Ok(true)
     }
 
-    /// Collects the answers of the nodes.
-    pub fn collect(&self) -> Result<(), FaultsError> {
+    /// Waits until exactly one host holds each instance, and writes to the log whether that has happened.
+    pub fn wait_until_settled(&self) -> Result<(), FaultsError> {
+        let end = Instant::now() + SETTLE_LIMIT;
+        let mut is_settled = self.is_settled()?;
+        while !is_settled && Instant::now() < end {
+            pause(POLL);
+            is_settled = self.is_settled()?;
+        }
+        self.journal.write("settled", &json!({ "is_settled": is_settled }))
+    }
+
+    /// Writes the end to the log, and collects the histories of the nodes.
+    pub fn finish(&self) -> Result<(), FaultsError> {
         self.journal.write("end", &json!({}))?;
-        self.hosts.iter().try_for_each(LabHost::collect)
+        self.hosts.iter().try_for_each(LabHost::collect_history)
     }
-}
-
-/// Records the adverts of all ports in the namespace of this process, with the port and the direction of each.
-pub fn record_wire(file: &Path) -> Result<Child, FaultsError> {
-    let mut command = Command::new("tcpdump");
-    command.args(["-Z", "root", "-i", "any", "-y", "LINUX_SLL2", "-U", "-w"]).arg(file);
-    command.arg("ip proto 112 or ip6 proto 112 or ip proto 51");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let recorder = command.spawn()?;
-    wait_for("tcpdump to write its file", || {
-        Ok(std::fs::metadata(file).is_ok_and(|data| data.len() >= 24).then_some(()))
-    })?;
-    Ok(recorder)
-}
-
-/// An empty `/run`, and the bridge.
-fn prepare_switch() -> Result<(), FaultsError> {
-    run("mount", "--make-rprivate /")?;
-    run("mount", "-t tmpfs tmpfs /run")?;
-    run("ip", "link set lo up")?;
-    run("ip", "link add br0 type bridge forward_delay 0 mcast_snooping 0")?;
-    run("ip", "link set br0 up").map(drop)
 }
 
 /// Runs a program to its end; `words` are its arguments, separated by spaces.
@@ -198,7 +230,7 @@ pub fn output(command: &mut Command) -> Result<String, FaultsError> {
 pub fn write_file(path: &Path, text: &str) -> Result<(), FaultsError> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
-    let staged = path.with_extension("new");
+    let staged: PathBuf = path.with_extension("new");
     let mut options = std::fs::File::options();
     let file = options.write(true).create(true).truncate(true).mode(0o640).open(&staged);
     file?.write_all(text.as_bytes())?;

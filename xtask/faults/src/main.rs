@@ -4,7 +4,7 @@
 
 mod args;
 mod check;
-mod cluster;
+mod fault_table;
 mod inject;
 mod inotify;
 mod journal;
@@ -17,15 +17,14 @@ mod schedule;
 mod setup;
 mod summary;
 
-use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use args::FaultsCommand;
-use inject::Pace;
-use lab::set_up_lock::SetUpLock;
-use setup::LabSetup;
+use clap::Parser as _;
+
+use args::RunOptions;
 
 /// Why a command failed.
+#[derive(Debug)]
 pub struct FaultsError(pub String);
 
 impl<E: std::fmt::Display> From<E> for FaultsError {
@@ -35,23 +34,16 @@ impl<E: std::fmt::Display> From<E> for FaultsError {
 }
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let result = match args.as_slice() {
-        ["init"] => init(),
-        ["inside", seed, faults, pace, directory, vipwatch] => {
-            inside(seed, faults, pace_of(pace), Path::new(directory), Path::new(vipwatch))
+    let result = if std::env::args().nth(1).is_some_and(|word| word == "init") {
+        init()
+    } else {
+        let options = RunOptions::parse();
+        match (&options.inside, &options.judge) {
+            (Some(directory), _) => runner::run_inside(&options, directory),
+            (None, Some(directory)) => runner::judge_again(directory),
+            (None, None) if options.has_mutations() => mutations::run(&options),
+            (None, None) => runner::run(&options),
         }
-        ["inside-cluster", seed, faults, pace, directory, vipwatch] => {
-            let (directory, vipwatch) = (Path::new(directory), Path::new(vipwatch));
-            let seed = seed.parse().map_err(FaultsError::from);
-            seed.and_then(|seed| cluster::inside(seed, faults, pace_of(pace), directory, vipwatch))
-        }
-        args => args::parse(args).and_then(|command| match command {
-            FaultsCommand::Run(options) => runner::run(&options),
-            FaultsCommand::Judge(directory) => runner::judge_again(&directory),
-            FaultsCommand::Mutations { options, names } => mutations::run(&options, &names),
-        }),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -71,32 +63,4 @@ fn init() -> Result<(), FaultsError> {
         let _ = rustix::process::wait(options);
     }
     Ok(())
-}
-
-fn pace_of(word: &str) -> Pace {
-    if word == "patient" { Pace::Patient } else { Pace::Exact }
-}
-
-/// One run, in its sandbox.
-fn inside(
-    seed: &str,
-    faults: &str,
-    pace: Pace,
-    directory: &Path,
-    vipwatch: &Path,
-) -> Result<(), FaultsError> {
-    let setup = LabSetup::of(seed.parse()?);
-    let mut steps = schedule::schedule(&setup);
-    if !faults.is_empty() {
-        steps = schedule::chosen(faults)?;
-    }
-    if pace == Pace::Patient {
-        steps.truncate(2);
-    }
-    let base = directory.parent().unwrap_or(directory);
-    let lock = SetUpLock::wait(base)?;
-    let mut lab = lab::FaultLab::start(setup, directory, vipwatch)?;
-    inject::settle(&lab)?;
-    drop(lock);
-    inject::inject(&mut lab, &steps, pace)
 }

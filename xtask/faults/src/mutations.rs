@@ -51,10 +51,10 @@ fn directory(variable: &str) -> Result<PathBuf, FaultsError> {
     })
 }
 
-/// Builds and runs the mutations with these names; all of them if `names` is empty.
-pub fn run(options: &RunOptions, names: &[String]) -> Result<(), FaultsError> {
+/// Builds and runs the mutations that the options name; all of them if they name none.
+pub fn run(options: &RunOptions) -> Result<(), FaultsError> {
     let table = table(options.lab)?;
-    let mutations = chosen(&table, names)?;
+    let mutations = chosen(&table, &options.mutation_names)?;
     // Each mutation has two runs.
     inotify::check_limit(options.jobs.min(2 * mutations.len()))?;
     let (source, work) = (directory(SOURCE_VARIABLE)?, directory(WORK_VARIABLE)?);
@@ -115,7 +115,8 @@ impl MutationRun<'_> {
         let options = RunOptions {
             vipwatch: self.vipwatch.clone(),
             faults: Some(self.mutation.faults.clone()),
-            is_quick: false,
+            seed: Some(self.mutation.seed),
+            quick: false,
             ..options.clone()
         };
         let directory = work.join(format!("{}-{}", self.mutation.name, self.kind));
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     fn all(lab: LabKind) -> Vec<Mutation> {
-        table(lab).ok().expect("the table is valid")
+        table(lab).expect("the table is valid")
     }
 
     #[test]
@@ -230,11 +231,10 @@ mod tests {
             assert_eq!(text.matches(old).count(), 1, "{name}: {old:?} in {file}");
             assert_eq!(both().filter(|other| other.name == *name).count(), 1, "{name}");
         }
-        for Mutation { name, faults, .. } in &nodes {
-            assert!(crate::schedule::chosen(faults).is_ok(), "{name}: {faults}");
-        }
-        for Mutation { name, faults, .. } in &cluster {
-            assert!(crate::cluster::are_faults(faults), "{name}: {faults}");
+        for (lab, table) in [(LabKind::Nodes, &nodes), (LabKind::Cluster, &cluster)] {
+            for Mutation { name, faults, .. } in table {
+                assert!(crate::schedule::chosen(lab, faults).is_ok(), "{name}: {faults}");
+            }
         }
     }
 }

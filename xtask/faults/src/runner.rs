@@ -9,11 +9,15 @@ use std::time::Instant;
 
 use crate::FaultsError;
 use crate::args::{LabKind, RunOptions};
+use crate::check;
 use crate::check::verdict::{RunVerdict, Strictness};
-use crate::check::{self};
-use crate::cluster;
+use crate::fault_table::FaultAct;
+use crate::inject::{self, Pace};
 use crate::inotify;
-use crate::lab::set_up_lock;
+use crate::lab::FaultLab;
+use crate::lab::set_up_lock::{self, SetUpLock};
+use crate::schedule;
+use crate::setup::LabSetup;
 use crate::summary::Summary;
 
 /// Runs and judges all seeds; prints a line for each and a table at the end.
@@ -32,7 +36,8 @@ pub fn run(options: &RunOptions) -> Result<(), FaultsError> {
 
 /// Runs and judges all seeds.
 pub fn collect(options: &RunOptions) -> Result<Summary, FaultsError> {
-    inotify::check_limit(options.jobs.min(options.seeds.len()))?;
+    let seeds = options.seeds();
+    inotify::check_limit(options.jobs.min(seeds.len()))?;
     let base = options.keep.clone().unwrap_or_else(|| {
         std::env::temp_dir().join(format!("vipwatch-faults-{}", std::process::id()))
     });
@@ -40,11 +45,11 @@ pub fn collect(options: &RunOptions) -> Result<Summary, FaultsError> {
     let began = Instant::now();
     let is_cluster = options.lab == LabKind::Cluster;
     let summary = Mutex::new(Summary { is_cluster, ..Summary::default() });
-    in_parallel(options.jobs, &options.seeds, |seed| {
+    in_parallel(options.jobs, &seeds, |seed| {
         let verdict = run_seed(options, *seed, &base.join(format!("seed{seed}")));
         let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
         summary.add(verdict);
-        let (done, all) = (summary.verdicts.len(), options.seeds.len());
+        let (done, all) = (summary.verdicts.len(), seeds.len());
         println!("[{done}/{all} {:.0} s] {}", began.elapsed().as_secs_f64(), summary.last_line());
     });
     if options.keep.is_none() {
@@ -95,7 +100,7 @@ pub fn run_seed(options: &RunOptions, seed: u64, directory: &Path) -> RunVerdict
 }
 
 fn strictness(options: &RunOptions) -> Strictness {
-    if options.is_quick { Strictness::Presence } else { Strictness::Deadlines }
+    if options.quick { Strictness::Presence } else { Strictness::Deadlines }
 }
 
 /// Runs the lab of a seed in a sandbox.
@@ -107,14 +112,10 @@ fn record(options: &RunOptions, seed: u64, directory: &Path) -> Result<(), Fault
         command.args(["--user", "--map-root-user", "--map-auto"]);
     }
     command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
-    let inside = match options.lab {
-        LabKind::Nodes => "inside",
-        LabKind::Cluster => "inside-cluster",
-    };
-    command.arg(std::env::current_exe()?).arg(inside).arg(seed.to_string());
-    command.arg(options.faults.as_deref().unwrap_or_default());
-    command.arg(if options.is_quick { "patient" } else { "exact" });
-    command.arg(directory).arg(&options.vipwatch);
+    command.arg(std::env::current_exe()?).arg(options.lab.word()).arg("--inside").arg(directory);
+    command.args(["--seed", &seed.to_string()]).arg("--vipwatch").arg(&options.vipwatch);
+    command.args(options.faults.iter().flat_map(|faults| ["--faults", faults]));
+    command.args(options.quick.then_some("--quick"));
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.success() {
         return Ok(());
@@ -123,23 +124,29 @@ fn record(options: &RunOptions, seed: u64, directory: &Path) -> Result<(), Fault
     Err(FaultsError(format!("the lab failed: {reason}")))
 }
 
-/// Whether the recordings in a directory are those of a cluster.
-fn is_cluster(directory: &Path) -> bool {
-    let setup = std::fs::read_to_string(directory.join("setup.json")).unwrap_or_default();
-    let setup: serde_json::Value = serde_json::from_str(&setup).unwrap_or_default();
-    setup["kind"] == "cluster"
+/// One run, in its sandbox.
+pub fn run_inside(options: &RunOptions, directory: &Path) -> Result<(), FaultsError> {
+    let seed = options.seed.unwrap_or_default();
+    let mut setup = LabSetup::of(options.lab, seed);
+    let pace = if options.quick { Pace::Patient } else { Pace::Exact };
+    let steps = schedule::steps(options, &setup)?;
+    let mut acts = steps.iter().flat_map(|step| step.kind.begin);
+    let has_clock_step = acts.any(|act| matches!(act, FaultAct::Clock(_)));
+    if let Some(cluster) = &mut setup.cluster {
+        cluster.has_own_clocks = has_clock_step;
+    }
+    let lock = SetUpLock::wait(directory.parent().unwrap_or(directory))?;
+    let mut lab = FaultLab::start(setup, directory, &options.vipwatch)?;
+    lab.wait_until_settled()?;
+    drop(lock);
+    inject::inject(&mut lab, &steps, pace)
 }
 
+/// Judges the recordings in a directory, and writes the verdict there.
 fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
-    let verdict = if is_cluster(directory) {
-        cluster::check::judge(directory, strictness)?
-    } else {
-        check::judge(directory, strictness)?
-    };
-    crate::lab::write_file(
-        &directory.join("verdict.json"),
-        &format!("{:#}\n", verdict.document()),
-    )?;
+    let verdict = check::judge(directory, strictness)?;
+    let text = format!("{:#}\n", verdict.document());
+    crate::lab::write_file(&directory.join("verdict.json"), &text)?;
     Ok(verdict)
 }
 
@@ -159,7 +166,7 @@ pub fn judge_again(directory: &Path) -> Result<(), FaultsError> {
         summary.add(verdict.unwrap_or_else(|FaultsError(error)| {
             RunVerdict::broken(0, &format!("{}: {error}", run.display()))
         }));
-        summary.is_cluster |= is_cluster(&run);
+        summary.is_cluster |= check::is_cluster(&run);
         println!("{}", summary.last_line());
     }
     print!("{}", summary.text());

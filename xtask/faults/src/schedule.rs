@@ -4,173 +4,98 @@
 use std::time::Duration;
 
 use crate::FaultsError;
+use crate::args::{LabKind, RunOptions};
+use crate::fault_table::{FAULTS, FaultKind, FaultVictim};
 use crate::random::SeededRandom;
 use crate::setup::LabSetup;
-
-/// A kind of fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FaultKind {
-    /// SIGTERM to keepalived.
-    Stop,
-    /// SIGTERM to keepalived on all nodes.
-    StopAll,
-    /// SIGKILL to the parent; the VRRP child notices it and ends in an orderly way.
-    KillParent,
-    /// SIGKILL to both processes; the addresses stay.
-    KillBoth,
-    /// SIGKILL to the VRRP child; the parent starts another one.
-    KillChild,
-    /// SIGKILL to the VRRP child four times.
-    CrashLoop,
-    /// SIGKILL to the VRRP child while the parent is stopped.
-    LoseChild,
-    /// SIGSTOP to the VRRP child.
-    FreezeChild,
-    /// SIGSTOP to the parent.
-    FreezeParent,
-    /// The node's link is set down.
-    LinkDown,
-    /// The switch sets the port down: the node's link has no carrier.
-    CarrierLoss,
-    /// The node receives nothing, but sends.
-    OneWayLoss,
-    /// The node's port leaves the bridge; both sides stay up.
-    Partition,
-    /// The track script fails.
-    PriorityDrop,
-    /// One address is removed by hand.
-    AddressRemoved,
-    /// One address is added by hand on a backup.
-    AddressAdded,
-    /// The priority is edited, and keepalived reloads.
-    EditPriority,
-    /// One more address is configured, and keepalived reloads.
-    EditAddresses,
-    /// The priority is edited, and keepalived does not reload.
-    EditOnly,
-    /// A foreign keepalived advertises the same VRID with other addresses.
-    VridClash,
-}
-
-/// The node on which a fault happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FaultVictim {
-    Primary,
-    Backup,
-}
 
 /// One step of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultStep {
-    pub kind: FaultKind,
+    pub kind: &'static FaultKind,
     pub victim: FaultVictim,
     /// The time between the end of the recovery and the next fault.
     pub rest: Duration,
 }
 
-impl FaultKind {
-    pub const ALL: [Self; 20] = [
-        Self::Stop,
-        Self::StopAll,
-        Self::KillParent,
-        Self::KillBoth,
-        Self::KillChild,
-        Self::CrashLoop,
-        Self::LoseChild,
-        Self::FreezeChild,
-        Self::FreezeParent,
-        Self::LinkDown,
-        Self::CarrierLoss,
-        Self::OneWayLoss,
-        Self::Partition,
-        Self::PriorityDrop,
-        Self::AddressRemoved,
-        Self::AddressAdded,
-        Self::EditPriority,
-        Self::EditAddresses,
-        Self::EditOnly,
-        Self::VridClash,
-    ];
+fn faults(lab: LabKind) -> impl Iterator<Item = &'static FaultKind> {
+    FAULTS.iter().filter(move |kind| kind.lab == lab)
+}
 
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::StopAll => "stop-all",
-            Self::KillParent => "kill-parent",
-            Self::KillBoth => "kill-both",
-            Self::KillChild => "kill-child",
-            Self::CrashLoop => "crash-loop",
-            Self::LoseChild => "lose-child",
-            Self::FreezeChild => "freeze-child",
-            Self::FreezeParent => "freeze-parent",
-            Self::LinkDown => "link-down",
-            Self::CarrierLoss => "carrier-loss",
-            Self::OneWayLoss => "one-way-loss",
-            Self::Partition => "partition",
-            Self::PriorityDrop => "priority-drop",
-            Self::AddressRemoved => "address-removed",
-            Self::AddressAdded => "address-added",
-            Self::EditPriority => "edit-priority",
-            Self::EditAddresses => "edit-addresses",
-            Self::EditOnly => "edit-only",
-            Self::VridClash => "vrid-clash",
-        }
+/// Whether a fault is possible in a lab.
+fn is_possible(kind: &FaultKind, setup: &LabSetup) -> bool {
+    match kind.word {
+        "priority-drop" => setup.has_track_script,
+        // With a VMAC the foreign sender's adverts have the MAC address of the virtual router, which macvlan takes for
+        // its own.
+        "vrid-clash" => !setup.has_vmac,
+        _ => true,
     }
+}
 
-    /// How long the fault lasts after it has happened: longer than the deadline of each finding that it causes.
-    pub fn hold(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::FreezeChild | Self::FreezeParent | Self::EditOnly => 20,
-            Self::CrashLoop | Self::LoseChild | Self::EditAddresses => 18,
-            Self::OneWayLoss | Self::StopAll | Self::VridClash => 16,
-            Self::KillChild => 2,
-            _ => 11,
-        })
-    }
-
-    /// The node on which the fault happens: some faults have an effect only on one role.
-    fn victim(self, prefers_primary: bool) -> FaultVictim {
-        match self {
-            Self::AddressRemoved | Self::PriorityDrop => FaultVictim::Primary,
-            Self::AddressAdded | Self::OneWayLoss => FaultVictim::Backup,
-            _ if prefers_primary => FaultVictim::Primary,
-            _ => FaultVictim::Backup,
-        }
-    }
-
-    /// Whether the fault is possible in this lab.
-    fn is_possible(self, setup: &LabSetup) -> bool {
-        match self {
-            Self::PriorityDrop => setup.has_track_script,
-            // With a VMAC the foreign sender's adverts have the MAC address of the virtual router, which macvlan takes
-            // for its own.
-            Self::VridClash => !setup.has_vmac,
-            _ => true,
+/// The schedule of one run: the chosen faults, or those of its seed; a quick run has two.
+pub fn steps(options: &RunOptions, setup: &LabSetup) -> Result<Vec<FaultStep>, FaultsError> {
+    match (&options.faults, options.lab) {
+        (Some(faults), lab) => chosen(lab, faults),
+        (None, LabKind::Cluster) if options.quick => chosen(options.lab, quick_faults(setup.seed)),
+        (None, lab) => {
+            let mut steps = schedule(lab, setup);
+            steps.truncate(if options.quick { 2 } else { usize::MAX });
+            Ok(steps)
         }
     }
 }
 
-/// The schedule of a seed: three to six different faults.
-pub fn schedule(setup: &LabSetup) -> Vec<FaultStep> {
-    let mut random = SeededRandom::new(setup.seed ^ 0x5EED_FA17);
-    let mut kinds: Vec<FaultKind> =
-        FaultKind::ALL.into_iter().filter(|kind| kind.is_possible(setup)).collect();
+/// The schedule of a seed: three to six different faults, in a cluster at least four.
+fn schedule(lab: LabKind, setup: &LabSetup) -> Vec<FaultStep> {
+    let is_cluster = lab == LabKind::Cluster;
+    let salt = if is_cluster { 0x0C1A_57E2 } else { 0x5EED_FA17 };
+    let mut random = SeededRandom::new(setup.seed ^ salt);
+    let mut kinds: Vec<_> = faults(lab).filter(|kind| is_possible(kind, setup)).collect();
     random.shuffle(&mut kinds);
-    let count = 3 + random.below(4);
-    let steps = kinds.into_iter().take(count).map(|kind| FaultStep {
-        kind,
-        victim: kind.victim(random.chance(65)),
-        rest: Duration::from_millis(3000 + 500 * u64::try_from(random.below(10)).unwrap_or(0)),
-    });
-    steps.collect()
+    kinds.truncate(if is_cluster { 4 + random.below(3) } else { 3 + random.below(4) });
+    let step = |kind: &'static FaultKind| {
+        let victims = kind.victims;
+        let victim = if is_cluster {
+            random.one_of(victims)
+        } else {
+            victims[usize::from(!random.chance(65)).min(victims.len() - 1)]
+        };
+        let halves = if is_cluster { 14 + random.below(6) } else { 6 + random.below(10) };
+        FaultStep {
+            kind,
+            victim,
+            rest: Duration::from_millis(500) * u32::try_from(halves).unwrap_or(0),
+        }
+    };
+    kinds.into_iter().map(step).collect()
 }
 
-/// A schedule of these faults, in this order; on the primary where that makes sense.
-pub fn chosen(words: &str) -> Result<Vec<FaultStep>, FaultsError> {
-    let step = |word: &str| {
-        let kind = FaultKind::ALL.into_iter().find(|kind| kind.word() == word);
+/// The faults of each seed of `cluster --quick`.
+fn quick_faults(seed: u64) -> &'static str {
+    match seed {
+        1 => "data-partition,kill-vipwatch",
+        2 => "stop-all-keepalived,cut-from-etcd",
+        _ => "kill-reporter-with-finding,quorum-loss",
+    }
+}
+
+/// A schedule of these faults, in this order, each on its first host; `FAULT@HOST` names another one.
+pub fn chosen(lab: LabKind, words: &str) -> Result<Vec<FaultStep>, FaultsError> {
+    let step = |text: &str| {
+        let (word, host) = text.split_once('@').unwrap_or((text, ""));
+        let kind = faults(lab).find(|kind| kind.word == word);
         let kind = kind.ok_or_else(|| FaultsError(format!("unknown fault {word:?}")))?;
-        Ok(FaultStep { kind, victim: kind.victim(true), rest: Duration::from_secs(5) })
+        let victim = match host {
+            "" => kind.victims[0],
+            "primary" => FaultVictim::Primary,
+            "backup" => FaultVictim::Backup,
+            "reporter" if lab == LabKind::Cluster => FaultVictim::Reporter,
+            "leader" if lab == LabKind::Cluster => FaultVictim::Leader,
+            other => return Err(FaultsError(format!("unknown host {other:?}"))),
+        };
+        let rest = Duration::from_secs(if lab == LabKind::Cluster { 8 } else { 5 });
+        Ok(FaultStep { kind, victim, rest })
     };
     words.split(',').map(step).collect()
 }
@@ -181,11 +106,35 @@ mod tests {
 
     #[test]
     fn two_hundred_seeds_contain_every_fault_many_times() {
-        let all: Vec<FaultKind> =
-            (0..200).flat_map(|seed| schedule(&LabSetup::of(seed))).map(|step| step.kind).collect();
-        for kind in FaultKind::ALL {
-            let count = all.iter().filter(|other| **other == kind).count();
-            assert!(count >= 10, "{} {count}", kind.word());
+        for lab in [LabKind::Nodes, LabKind::Cluster] {
+            let steps = (0..200).flat_map(|seed| schedule(lab, &LabSetup::of(lab, seed)));
+            let all: Vec<&FaultKind> = steps.map(|step| step.kind).collect();
+            for kind in faults(lab) {
+                let count = all.iter().filter(|other| **other == kind).count();
+                assert!(count >= 10, "{} {count}", kind.word);
+            }
         }
+    }
+
+    #[test]
+    fn a_fault_can_name_its_host() {
+        let steps = chosen(LabKind::Cluster, "kill-vipwatch@reporter,quorum-loss").ok().unwrap();
+        assert_eq!(steps[0].victim, FaultVictim::Reporter);
+        assert_eq!(steps[1].kind.word, "quorum-loss");
+        assert!(chosen(LabKind::Cluster, "kill-vipwatch@unknown").is_err());
+        assert!(chosen(LabKind::Nodes, "kill-vipwatch").is_err());
+        assert!(chosen(LabKind::Nodes, "stop@leader").is_err());
+    }
+
+    #[test]
+    fn the_schedule_of_a_seed_stays_the_same() {
+        let words = |lab| {
+            let steps = schedule(lab, &LabSetup::of(lab, 7));
+            steps.iter().map(|step| step.kind.word).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words(LabKind::Nodes), "edit-addresses kill-parent freeze-child stop");
+        let cluster = "simulated-twice stop-all-keepalived data-receive-loss cut-reporter-with-finding \
+                       state-file-behind quorum-loss-with-failover";
+        assert_eq!(words(LabKind::Cluster), cluster);
     }
 }

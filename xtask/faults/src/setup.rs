@@ -1,27 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lab of one seed: the number of nodes and the variant of keepalived's configuration.
+//! The lab of one seed: the number of hosts, the variant of keepalived's configuration, and the settings of the cluster
+//! view. The file `setup.json` has everything that the checker must know about it.
+
+mod files;
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
+pub use self::files::{
+    NodeFiles, foreign_conf, group_conf, keepalived_conf, node_conf, router_conf,
+};
+use crate::args::LabKind;
 use crate::random::SeededRandom;
 
-/// The link of a node.
+/// The link of a host in the data network.
 pub const LINK: &str = "eth0";
 /// The virtual router id of the first instance; the second one has the next id.
 const FIRST_VRID: u8 = 51;
-/// The highest base priority of a node.
+/// The base priorities of the hosts.
 const PRIORITIES: [u8; 3] = [150, 120, 90];
-/// What a failed track script subtracts from the priority.
-pub const TRACK_WEIGHT: u8 = 70;
+/// The number of hosts with a member of etcd.
+pub const HOSTS: usize = 3;
+/// The address of the recorder of notifications.
+pub const RECORDER: &str = "10.7.0.254:8080";
+/// The prefix of all keys of vipwatch in etcd.
+pub const PREFIX: &str = "/vipwatch/v1/default/";
+/// The group that one node can have in its configuration.
+pub const GROUP: &str = "lab";
+/// The id of the router that the injector can create.
+pub const ROUTER: &str = "5d3c1f6e-0000-4000-8000-000000000001";
 
-/// The properties of one lab that all nodes share.
+/// The properties of one lab that all hosts share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of one configuration")]
 pub struct LabSetup {
     pub seed: u64,
-    /// The base priority of each node.
+    /// The base priority of each host.
     pub priorities: Vec<u8>,
     pub version: u8,
     pub is_ipv6: bool,
@@ -36,29 +51,97 @@ pub struct LabSetup {
     /// The node captures sent adverts too.
     pub captures_sent: bool,
     pub advert_millis: u32,
+    /// `None` for nodes without a cluster view.
+    pub cluster: Option<ClusterSettings>,
+}
+
+/// The settings of `[cluster]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterSettings {
+    pub times: ClusterTimes,
+    pub min_backups: usize,
+    /// Each node follows all groups of the domain.
+    pub has_full_view: bool,
+    /// The injector can step the wall clock of each node.
+    pub has_own_clocks: bool,
+}
+
+/// Seconds of the settings of `[cluster]`; `audit` is `node.audit_every`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterTimes {
+    pub heartbeat: i64,
+    pub lease: i64,
+    pub settle: i64,
+    pub slow_settle: i64,
+    pub audit: i64,
+}
+
+impl ClusterTimes {
+    /// The times of all labs. No shorter `audit` is accepted by the node.
+    const LAB: Self = Self { heartbeat: 1, lease: 3, settle: 2, slow_settle: 4, audit: 10 };
+}
+
+/// An instance of the lab.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceFacts {
+    pub name: String,
+    pub vrid: u8,
+    /// With prefix lengths.
+    pub addresses: Vec<String>,
+    /// The link that holds the addresses.
+    pub address_link: String,
+}
+
+/// The content of `setup.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SetupDocument {
+    pub seed: u64,
+    pub label: String,
+    pub priorities: Vec<u8>,
+    pub version: u8,
+    pub advert_millis: i64,
+    pub instances: Vec<InstanceFacts>,
+    /// The index of each port of the switch; in a lab without a cluster, the last one is that of the foreign host.
+    pub ports: Vec<u32>,
+    /// `None` in a lab without a cluster.
+    pub times: Option<ClusterTimes>,
+    pub min_backups: Option<usize>,
 }
 
 impl LabSetup {
-    pub fn of(seed: u64) -> Self {
-        let mut random = SeededRandom::new(seed);
-        let mut priorities = PRIORITIES[..2 + usize::from(random.chance(35))].to_vec();
+    pub fn of(kind: LabKind, seed: u64) -> Self {
+        let is_cluster = kind == LabKind::Cluster;
+        let either = |nodes: usize, cluster: usize| if is_cluster { cluster } else { nodes };
+        let mut random = SeededRandom::new(if is_cluster { seed ^ 0xC1_5735 } else { seed });
+        let mut priorities = PRIORITIES.to_vec();
+        if !is_cluster && !random.chance(35) {
+            priorities.truncate(2);
+        }
         random.shuffle(&mut priorities);
-        let is_ipv6 = random.chance(30);
+        let is_ipv6 = random.chance(either(30, 25));
         let version = if is_ipv6 || random.chance(50) { 3 } else { 2 };
         let is_unicast = random.chance(25);
+        let intervals = &[1000, 500, 300][..either(3, 2)];
+        // ORDER: the order of the random numbers decides the lab of a seed.
         Self {
             seed,
             priorities,
             version,
             is_ipv6,
             is_unicast,
-            has_vmac: !is_unicast && random.chance(25),
-            has_sync_group: random.chance(25),
-            has_track_script: random.chance(50),
+            has_vmac: !is_cluster && !is_unicast && random.chance(25),
+            has_sync_group: random.chance(either(25, 40)),
+            has_track_script: !is_cluster && random.chance(50),
             is_nopreempt: random.chance(30),
-            has_two_addresses: is_ipv6 || random.chance(40),
-            captures_sent: random.chance(50),
-            advert_millis: if version == 3 { random.one_of(&[1000, 500, 300]) } else { 1000 },
+            has_two_addresses: is_ipv6 || random.chance(either(40, 30)),
+            captures_sent: !is_cluster && random.chance(50),
+            advert_millis: if version == 3 { random.one_of(intervals) } else { 1000 },
+            cluster: is_cluster.then(|| ClusterSettings {
+                times: ClusterTimes::LAB,
+                min_backups: if random.chance(50) { 2 } else { 1 },
+                has_full_view: random.chance(30),
+                has_own_clocks: false,
+            }),
         }
     }
 
@@ -66,39 +149,37 @@ impl LabSetup {
         self.priorities.len()
     }
 
-    /// The names of the instances.
-    pub fn instances(&self) -> &'static [&'static str] {
-        if self.has_sync_group { &["VI_1", "VI_2"] } else { &["VI_1"] }
+    /// The number of instances.
+    pub fn instances(&self) -> usize {
+        1 + usize::from(self.has_sync_group)
     }
 
-    pub fn vrid(instance: usize) -> u8 {
-        FIRST_VRID + u8::try_from(instance).unwrap_or(0)
-    }
-
-    /// The link that holds the addresses of an instance.
-    pub fn address_link(&self, instance: usize) -> String {
-        if self.has_vmac { format!("vrrp.{}", Self::vrid(instance)) } else { LINK.to_owned() }
-    }
-
-    /// The addresses of an instance, with prefix lengths.
-    pub fn addresses(&self, instance: usize) -> Vec<String> {
-        let number = instance + 1;
-        let all = if self.is_ipv6 {
-            // RFC 5798, section 5.2.9: the first address is the link-local one.
+    pub fn instance(&self, index: usize) -> InstanceFacts {
+        let number = index + 1;
+        let vrid = FIRST_VRID + u8::from(index > 0);
+        // RFC 5798, section 5.2.9: the first address is the link-local one.
+        let mut addresses = if self.is_ipv6 {
             vec![format!("fe80::{number}:100/64"), format!("fd09::{number}:100/64")]
         } else {
             vec![format!("10.9.0.{number}01/24"), format!("10.9.0.{number}02/24")]
         };
-        all.into_iter().take(1 + usize::from(self.has_two_addresses)).collect()
+        addresses.truncate(1 + usize::from(self.has_two_addresses));
+        let address_link = if self.has_vmac { format!("vrrp.{vrid}") } else { LINK.to_owned() };
+        InstanceFacts { name: format!("VI_{number}"), vrid, addresses, address_link }
     }
 
-    /// The own address of a node, or of the foreign host if `node` is the number of nodes.
-    pub fn own_address(&self, node: usize) -> String {
-        if self.is_ipv6 { format!("fd09::{}", node + 1) } else { format!("10.9.0.{}", node + 1) }
+    /// The own address of a host; the foreign host has the number after the last node.
+    pub fn own_address(&self, host: usize) -> String {
+        if self.is_ipv6 { format!("fd09::{}", host + 1) } else { format!("10.9.0.{}", host + 1) }
+    }
+
+    /// An address that a [`ConfigEdit`] adds.
+    pub fn extra_address(&self) -> String {
+        if self.is_ipv6 { "fd09::99/64" } else { "10.9.0.199/24" }.to_owned()
     }
 
     /// A short description for the table of results.
-    pub fn label(&self) -> String {
+    fn label(&self) -> String {
         let mut label = format!("{}n v{} {}ms", self.nodes(), self.version, self.advert_millis);
         let marks = [
             (self.is_ipv6, "ipv6"),
@@ -112,154 +193,60 @@ impl LabSetup {
         for (_, mark) in marks.iter().filter(|(is_set, _)| *is_set) {
             let _ = write!(label, " {mark}");
         }
+        if let Some(cluster) = &self.cluster {
+            let view = if cluster.has_full_view { " full" } else { "" };
+            let _ = write!(label, " backups>={}{view}", cluster.min_backups);
+        }
         label
     }
 
-    /// Everything that the checker must know about the lab.
-    pub fn document(&self) -> Value {
-        let instances = self.instances().iter().enumerate().map(|(index, name)| {
-            json!({
-                "name": name,
-                "vrid": Self::vrid(index),
-                "addresses": self.addresses(index),
-                "address_link": self.address_link(index),
-            })
-        });
-        let own: Vec<String> = (0..self.nodes()).map(|node| self.own_address(node)).collect();
-        json!({
-            "seed": self.seed,
-            "label": self.label(),
-            "priorities": self.priorities,
-            "version": self.version,
-            "advert_millis": self.advert_millis,
-            "has_vmac": self.has_vmac,
-            "is_nopreempt": self.is_nopreempt,
-            "captures_sent": self.captures_sent,
-            "instances": instances.collect::<Vec<_>>(),
-            "own_addresses": own,
-        })
+    pub fn document(&self, ports: Vec<u32>) -> SetupDocument {
+        SetupDocument {
+            seed: self.seed,
+            label: self.label(),
+            priorities: self.priorities.clone(),
+            version: self.version,
+            advert_millis: self.advert_millis.into(),
+            instances: (0..self.instances()).map(|index| self.instance(index)).collect(),
+            ports,
+            times: self.cluster.as_ref().map(|cluster| cluster.times),
+            min_backups: self.cluster.as_ref().map(|cluster| cluster.min_backups),
+        }
     }
 }
 
-/// A change of one node's keepalived configuration.
+/// A change of one host's keepalived configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConfigEdit {
     /// Another base priority.
     pub priority: Option<u8>,
-    /// One more address for the first instance, which the other nodes do not have.
+    /// One more address for the first instance, which the other hosts do not have.
     pub has_extra_address: bool,
 }
 
-/// The extra address of [`ConfigEdit`].
-pub fn extra_address(setup: &LabSetup) -> &'static str {
-    if setup.is_ipv6 { "fd09::99/64" } else { "10.9.0.199/24" }
+/// The name of a host's node.
+pub fn node_name(host: usize) -> String {
+    format!("node{host}")
 }
 
-/// The configuration of keepalived on one node. A failed `test` of `script_file` means: the file exists.
-pub fn keepalived_conf(
-    setup: &LabSetup,
-    node: usize,
-    edit: ConfigEdit,
-    script_file: &str,
-) -> String {
-    let mut text = String::from("global_defs {\n  router_id lab\n  script_user root\n}\n");
-    if setup.has_track_script {
-        let _ = write!(
-            text,
-            "vrrp_script check {{\n  script \"/usr/bin/test ! -e {script_file}\"\n  interval 1\n  \
-             fall 1\n  rise 1\n  weight -{TRACK_WEIGHT}\n}}\n"
-        );
-    }
-    if setup.has_sync_group {
-        text.push_str("vrrp_sync_group G {\n  group {\n    VI_1\n    VI_2\n  }\n");
-        if setup.has_track_script {
-            text.push_str("  track_script {\n    check\n  }\n");
-        }
-        text.push_str("}\n");
-    }
-    for index in 0..setup.instances().len() {
-        instance_block(&mut text, setup, node, index, edit);
-    }
-    text
-}
-
-fn instance_block(
-    text: &mut String,
-    setup: &LabSetup,
-    node: usize,
-    index: usize,
-    edit: ConfigEdit,
-) {
-    let (name, vrid) = (setup.instances()[index], LabSetup::vrid(index));
-    let priority = edit.priority.unwrap_or(setup.priorities[node]);
-    let interval = f64::from(setup.advert_millis) / 1000.0;
-    let _ = write!(
-        text,
-        "vrrp_instance {name} {{\n  state BACKUP\n  interface {LINK}\n  virtual_router_id {vrid}\n  \
-         priority {priority}\n  version {}\n  advert_int {interval}\n",
-        setup.version
-    );
-    if setup.is_nopreempt {
-        text.push_str("  nopreempt\n");
-    }
-    if setup.has_vmac {
-        let _ = writeln!(text, "  use_vmac {}", setup.address_link(index));
-    }
-    if setup.is_unicast {
-        let _ = writeln!(text, "  unicast_src_ip {}\n  unicast_peer {{", setup.own_address(node));
-        for other in (0..setup.nodes()).filter(|other| *other != node) {
-            let _ = writeln!(text, "    {}", setup.own_address(other));
-        }
-        text.push_str("  }\n");
-    }
-    if setup.has_track_script && !setup.has_sync_group {
-        text.push_str("  track_script {\n    check\n  }\n");
-    }
-    text.push_str("  virtual_ipaddress {\n");
-    let extra = (edit.has_extra_address && index == 0).then(|| extra_address(setup).to_owned());
-    for address in setup.addresses(index).into_iter().chain(extra) {
-        let _ = writeln!(text, "    {address}");
-    }
-    text.push_str("  }\n}\n");
-}
-
-/// The configuration of a foreign keepalived with the virtual router id of the first instance and other addresses.
-pub fn foreign_conf(setup: &LabSetup) -> String {
-    let mut other = setup.clone();
-    other.priorities = vec![1; setup.nodes() + 1];
-    other.has_track_script = false;
-    other.has_sync_group = false;
-    other.has_vmac = false;
-    let text = keepalived_conf(&other, setup.nodes(), ConfigEdit::default(), "");
-    let (own, foreign) = if setup.is_ipv6 {
-        ([":1:100/64", ":1:100/64"], [":77:1/64", ":77:2/64"])
-    } else {
-        (["10.9.0.101/24", "10.9.0.102/24"], ["10.9.0.177/24", "10.9.0.178/24"])
-    };
-    text.replace(own[0], foreign[0]).replace(own[1], foreign[1])
+/// The address of a member of etcd in the management network.
+pub fn etcd_address(host: usize) -> String {
+    format!("10.8.0.{}", host + 1)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn one_seed_gives_one_lab_and_other_seeds_give_other_labs() {
-        assert_eq!(LabSetup::of(7), LabSetup::of(7));
-        let labels: std::collections::BTreeSet<String> =
-            (0..50).map(|seed| LabSetup::of(seed).label()).collect();
-        assert!(labels.len() > 25, "{labels:?}");
-    }
-
-    #[test]
-    fn a_foreign_keepalived_has_the_same_vrid_and_no_common_address() {
-        for seed in 0..20 {
-            let setup = LabSetup::of(seed);
-            let text = foreign_conf(&setup);
-            assert!(text.contains("virtual_router_id 51"), "{text}");
-            for address in setup.addresses(0) {
-                assert!(!text.contains(&address), "{text}");
-            }
+        for kind in [LabKind::Nodes, LabKind::Cluster] {
+            assert_eq!(LabSetup::of(kind, 7), LabSetup::of(kind, 7));
+            let labels: BTreeSet<String> =
+                (0..50).map(|seed| LabSetup::of(kind, seed).label()).collect();
+            assert!(labels.len() > 20, "{labels:?}");
         }
     }
 }

@@ -45,7 +45,8 @@ const EVENT_LIMIT: Micros = 5 * SECOND / 2;
 
 pub fn judge(record: &RunRecord, node: usize, strictness: Strictness, verdict: &mut RunVerdict) {
     for row in &record.nodes[node].answers.rows {
-        let index = record.run.instances.iter().position(|instance| instance.name == row.instance);
+        let index =
+            record.run.setup.instances.iter().position(|instance| instance.name == row.instance);
         let Some(instance) = index else { continue };
         if row.at > record.run.end - CAUSE_DELAY {
             continue;

@@ -71,7 +71,7 @@ impl Changes {
 /// All conditions of one node.
 pub fn of_node(record: &RunRecord, node: usize) -> Vec<Condition> {
     let mut conditions = Vec::new();
-    for instance in 0..record.run.instances.len() {
+    for instance in 0..record.run.setup.instances.len() {
         let timeline = &record.nodes[node].timeline.roles[instance];
         let changes = Changes::of(record, node, instance);
         let first = conditions.len();
@@ -249,7 +249,7 @@ fn role_conditions(roles: &[Span<&'static str>], instance: usize, into: &mut Vec
 fn flapping(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<Condition>) {
     const TRANSITIONS: usize = 6;
     let facts = &record.nodes[node];
-    let name = &record.run.instances[instance].name;
+    let name = &record.run.setup.instances[instance].name;
     // The rows are compared with the kernel elsewhere: very short roles may be missing in them.
     let rows: Vec<Micros> = facts
         .answers

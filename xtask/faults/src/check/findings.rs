@@ -42,7 +42,8 @@ fn judge_finding(
     let same: Vec<&Condition> = conditions
         .iter()
         .filter(|condition| {
-            condition.name == name && record.run.instances[condition.instance].name == *instance
+            condition.name == name
+                && record.run.setup.instances[condition.instance].name == *instance
         })
         .collect();
     let is_right = |condition: &&&Condition| {
@@ -99,7 +100,7 @@ fn judge_condition(
     verdict: &mut RunVerdict,
 ) {
     let Some(deadline) = condition.deadline else { return };
-    let instance = &record.run.instances[condition.instance].name;
+    let instance = &record.run.setup.instances[condition.instance].name;
     let is_seen = |finding: &&FindingSpan| {
         finding.name == condition.name
             && finding.instance == *instance

@@ -8,23 +8,11 @@ use serde_json::Value;
 use crate::FaultsError;
 use crate::journal::{self, JournalEntry};
 use crate::moment::Micros;
-
-/// An instance of the lab.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InstanceFacts {
-    pub name: String,
-    pub vrid: u8,
-    pub addresses: Vec<String>,
-    pub address_link: String,
-}
+use crate::setup::SetupDocument;
 
 /// The setup and the log of one run.
 pub struct RecordedRun {
-    pub seed: u64,
-    pub label: String,
-    /// Everything that the lab has written about itself.
-    pub setup: Value,
-    pub instances: Vec<InstanceFacts>,
+    pub setup: SetupDocument,
     pub journal: Vec<JournalEntry>,
     /// When all nodes were ready.
     pub start: Micros,
@@ -33,26 +21,17 @@ pub struct RecordedRun {
 
 impl RecordedRun {
     pub fn read(directory: &Path) -> Result<Self, FaultsError> {
-        let setup: Value =
-            serde_json::from_str(&std::fs::read_to_string(directory.join("setup.json"))?)?;
+        let setup = std::fs::read_to_string(directory.join("setup.json"))?;
         let journal = journal::read(&directory.join("injector.jsonl"))?;
         let last = |act: &str| journal.iter().rev().find(|entry| entry.act == act);
         let end = last("end").ok_or_else(|| FaultsError("the run has no end".to_owned()))?.at;
         let start = last("node-ready").map_or(end, |entry| entry.at);
-        Ok(Self {
-            seed: setup["seed"].as_u64().unwrap_or_default(),
-            label: setup["label"].as_str().unwrap_or_default().to_owned(),
-            instances: instances(&setup),
-            setup,
-            journal,
-            start,
-            end,
-        })
+        Ok(Self { setup: serde_json::from_str(&setup)?, journal, start, end })
     }
 
     /// The time between two adverts.
     pub fn advert_interval(&self) -> Micros {
-        self.setup["advert_millis"].as_i64().unwrap_or(1000) * 1000
+        self.setup.advert_millis * 1000
     }
 
     /// The configured addresses of the first instance of a node, from each change on.
@@ -92,38 +71,30 @@ fn strings(value: &Value) -> Vec<String> {
     items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
-pub fn numbers<T: TryFrom<u64>>(value: &Value) -> Vec<T> {
-    let items = value.as_array().into_iter().flatten();
-    items.filter_map(|item| T::try_from(item.as_u64()?).ok()).collect()
-}
-
-fn instances(setup: &Value) -> Vec<InstanceFacts> {
-    let items = setup["instances"].as_array().into_iter().flatten();
-    let instance = |item: &Value| InstanceFacts {
-        name: item["name"].as_str().unwrap_or_default().to_owned(),
-        vrid: u8::try_from(item["vrid"].as_u64().unwrap_or_default()).unwrap_or_default(),
-        addresses: strings(&item["addresses"]),
-        address_link: item["address_link"].as_str().unwrap_or_default().to_owned(),
-    };
-    items.map(instance).collect()
-}
-
 #[cfg(test)]
 pub mod examples {
     use super::*;
+    use crate::setup::InstanceFacts;
 
     /// A run with one instance and without faults.
     pub fn run(end: Micros) -> RecordedRun {
         RecordedRun {
-            seed: 0,
-            label: String::new(),
-            setup: Value::Null,
-            instances: vec![InstanceFacts {
-                name: "VI_1".to_owned(),
-                vrid: 51,
-                addresses: vec!["10.9.0.101/24".to_owned()],
-                address_link: "eth0".to_owned(),
-            }],
+            setup: SetupDocument {
+                seed: 0,
+                label: String::new(),
+                priorities: vec![150, 100],
+                version: 2,
+                advert_millis: 1000,
+                instances: vec![InstanceFacts {
+                    name: "VI_1".to_owned(),
+                    vrid: 51,
+                    addresses: vec!["10.9.0.101/24".to_owned()],
+                    address_link: "eth0".to_owned(),
+                }],
+                ports: vec![3, 4, 5],
+                times: None,
+                min_backups: None,
+            },
             journal: Vec::new(),
             start: 0,
             end,

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::recorded_run::InstanceFacts;
 use crate::FaultsError;
 use crate::moment::{Micros, parse};
+use crate::setup::InstanceFacts;
 
 /// A period in which a value did not change.
 #[derive(Debug, Clone, PartialEq, Eq)]

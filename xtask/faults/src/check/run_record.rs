@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::answers::{self, NodeAnswers};
 use super::processes::{self, ProcessTimeline};
-use super::recorded_run::{RecordedRun, numbers};
+use super::recorded_run::RecordedRun;
 use super::roles::{self, NodeTimeline};
 use super::wire::{self, PortDirection, WireAdvert};
 use crate::FaultsError;
@@ -36,15 +36,15 @@ impl RunRecord {
     pub fn read(directory: &Path) -> Result<Self, FaultsError> {
         let run = RecordedRun::read(directory)?;
         let setup = &run.setup;
-        let priorities: Vec<u8> = numbers(&setup["priorities"]);
+        let priorities = setup.priorities.clone();
         let nodes = (0..priorities.len())
             .map(|node| read_node(directory, node, &run))
             .collect::<Result<Vec<NodeFacts>, FaultsError>>()?;
         Ok(Self {
-            version: u8::try_from(setup["version"].as_u64().unwrap_or(2))?,
+            version: setup.version,
             interval: run.advert_interval(),
             priorities,
-            ports: numbers(&setup["ports"]),
+            ports: setup.ports.clone(),
             adverts: wire::read(&directory.join("wire.pcap"))?,
             nodes,
             run,
@@ -83,7 +83,7 @@ fn read_node(directory: &Path, node: usize, run: &RecordedRun) -> Result<NodeFac
     let configured = run.configured(node);
     Ok(NodeFacts {
         answers: answers::read(&own)?,
-        timeline: roles::read(&own, &run.instances, &configured, run.end)?,
+        timeline: roles::read(&own, &run.setup.instances, &configured, run.end)?,
         processes: processes::of_node(&run.journal, node, run.end),
         configured,
     })

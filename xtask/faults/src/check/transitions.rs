@@ -16,7 +16,7 @@ const CONFIGURATION_LAG: Micros = 2 * SECOND;
 
 pub fn judge(record: &RunRecord, node: usize, strictness: Strictness, verdict: &mut RunVerdict) {
     let lag = strictness.limit(HISTORY_LAG);
-    for (index, instance) in record.run.instances.iter().enumerate() {
+    for (index, instance) in record.run.setup.instances.iter().enumerate() {
         let rows: Vec<&HistoryRow> = record.nodes[node]
             .answers
             .rows

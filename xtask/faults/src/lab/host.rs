@@ -1,55 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One host of a lab: its namespaces, keepalived, `vipwatch node`, and the recordings of both.
+//! One host of a lab: its namespaces, its services, and the recording of its kernel.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::{output, run, wait_for, write_file};
+use super::network::{DATA, MANAGEMENT, NOTIFICATION};
+use super::{output, wait_for, write_file};
 use crate::FaultsError;
 use crate::moment::now;
-use crate::setup::{ConfigEdit, LINK, LabSetup, keepalived_conf};
-
-/// The pids of keepalived, in the pid namespace of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeepalivedPids {
-    pub parent: u32,
-    pub child: u32,
-}
+use crate::setup::{InstanceFacts, LINK, LabSetup, etcd_address};
 
 /// A host.
 pub struct LabHost {
     pub index: usize,
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
     /// The first process of the pid namespace, by its pid in the sandbox.
-    init: u32,
-    vipwatch: PathBuf,
-    /// `unshare`, the node and the recorders; they end with the sandbox.
-    processes: Vec<Child>,
+    pub(super) init: u32,
+    /// The address in the data network, with its prefix length.
+    pub(super) own_address: String,
+    pub(super) vipwatch: PathBuf,
+    /// `unshare` and the recorders; they end with the sandbox.
+    pub(super) processes: Vec<Child>,
 }
 
 impl LabHost {
-    /// Creates the namespaces.
-    pub fn create(index: usize, directory: &Path) -> Result<Self, FaultsError> {
-        std::fs::create_dir_all(directory)?;
+    /// Creates the namespaces and the links.
+    pub fn create(
+        index: usize,
+        directory: &Path,
+        setup: &LabSetup,
+        vipwatch: &Path,
+    ) -> Result<Self, FaultsError> {
+        let directory = directory.join(format!("node{index}"));
+        std::fs::create_dir_all(&directory)?;
         let mut command = Command::new("unshare");
         command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
         command.arg(std::env::current_exe()?).arg("init");
         let unshare = command.stdin(Stdio::null()).spawn()?;
-        let children = format!("/proc/{0}/task/{0}/children", unshare.id());
-        let init = wait_for("the first process of a host", || {
-            let pid = std::fs::read_to_string(&children)?.trim().parse::<u32>().ok();
-            let is_running = |pid: &u32| {
-                std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
-                    .is_ok_and(|line| line.ends_with("init\0") && !line.starts_with("unshare"))
-            };
-            Ok(pid.filter(is_running))
-        })?;
+        let own = setup.own_address(index);
         let host = Self {
             index,
-            directory: directory.to_owned(),
-            init,
-            vipwatch: PathBuf::new(),
+            directory,
+            init: first_process(unshare.id())?,
+            own_address: format!("{own}/{}", if setup.is_ipv6 { 64 } else { 24 }),
+            vipwatch: vipwatch.to_owned(),
             processes: vec![unshare],
         };
         host.run("mount -t tmpfs tmpfs /run")?;
@@ -58,56 +53,17 @@ impl LabHost {
         let settings = "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad; \
                         echo 0 > /proc/sys/net/ipv6/conf/all/accept_dad";
         output(host.command("sh").args(["-c", settings]))?;
+        host.connect(&DATA, &host.own_address)?;
+        if setup.cluster.is_some() {
+            host.connect(&MANAGEMENT, &format!("{}/24", etcd_address(index)))?;
+            host.connect(&NOTIFICATION, &format!("10.7.0.{}/24", index + 1))?;
+        }
         Ok(host)
     }
 
-    /// Connects the host with the switch.
-    pub fn plug(&self, setup: &LabSetup) -> Result<(), FaultsError> {
-        self.connect("br0", &self.port(), LINK)?;
-        self.link_up(setup)
-    }
-
-    /// Connects a new link of the host with a bridge.
-    pub fn connect(&self, bridge: &str, port: &str, link: &str) -> Result<(), FaultsError> {
-        let init = self.init;
-        run("ip", &format!("link add {port} type veth peer name {link} netns {init}"))?;
-        run("ip", &format!("link set {port} master {bridge}"))?;
-        run("ip", &format!("link set {port} up"))?;
-        self.run(&format!("ip link set {link} up")).map(drop)
-    }
-
-    /// Keeps a process of the host until the end of the sandbox.
-    pub fn adopt(&mut self, process: Child) {
-        self.processes.push(process);
-    }
-
-    /// Sets the link up and gives it the own address, which the kernel removes when an IPv6 link is set down.
-    pub fn link_up(&self, setup: &LabSetup) -> Result<(), FaultsError> {
-        self.run(&format!("ip link set {LINK} up"))?;
-        let own = setup.own_address(self.index);
-        let (length, flag) = if setup.is_ipv6 { (64, "nodad") } else { (24, "") };
-        self.run(&format!("ip address replace {own}/{length} dev {LINK} {flag}")).map(drop)
-    }
-
-    /// The name of the port at the switch.
-    pub fn port(&self) -> String {
-        format!("p{}", self.index)
-    }
-
-    /// The index of the port at the switch.
-    pub fn port_index(&self) -> Result<u32, FaultsError> {
-        // `/sys` may be that of another network namespace.
-        let line = run("ip", &format!("-o link show dev {}", self.port()))?;
-        let index = line.split(':').next().and_then(|index| index.trim().parse().ok());
-        index.ok_or_else(|| FaultsError(format!("no index in {line:?}")))
-    }
-
-    /// The link-layer address of the host's link.
-    pub fn link_address(&self) -> Result<String, FaultsError> {
-        let line = self.run(&format!("ip -o link show dev {LINK}"))?;
-        let mut words = line.split_whitespace().skip_while(|word| *word != "link/ether");
-        let address = words.nth(1).map(str::to_owned);
-        address.ok_or_else(|| FaultsError(format!("no link-layer address in {line:?}")))
+    /// A file of the host.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
     }
 
     /// A command in the namespaces of the host.
@@ -124,85 +80,79 @@ impl LabHost {
         output(self.command(program).args(words))
     }
 
-    /// Lets the host receive nothing. A token bucket that is smaller than every frame drops all frames; it exists in
-    /// kernels without `netem`.
-    pub fn block_received(&self) -> Result<(), FaultsError> {
-        let port = self.port();
-        let netem = run("tc", &format!("qdisc replace dev {port} root netem loss 100%"));
-        netem.or_else(|_| {
-            run("tc", &format!("qdisc replace dev {port} root tbf rate 8bit burst 1 limit 1"))
-        })?;
-        Ok(())
-    }
-
-    /// Lets the host receive again.
-    pub fn unblock_received(&self) -> Result<(), FaultsError> {
-        run("tc", &format!("qdisc del dev {} root", self.port())).map(drop)
-    }
-
-    /// How many of the addresses are on the link.
-    pub fn held(&self, link: &str, addresses: &[String]) -> Result<usize, FaultsError> {
+    /// How many addresses of an instance the host holds.
+    pub fn held(&self, instance: &InstanceFacts) -> Result<usize, FaultsError> {
         let text = self.run("ip -o address show")?;
         let is_held = |address: &&String| {
             text.lines().any(|line| {
                 let mut words = line.split_whitespace().skip(1);
-                words.next() == Some(link) && words.nth(1) == Some(address.as_str())
+                words.next() == Some(&instance.address_link)
+                    && words.nth(1) == Some(address.as_str())
             })
         };
-        Ok(addresses.iter().filter(is_held).count())
+        Ok(instance.addresses.iter().filter(is_held).count())
     }
 
-    pub fn keepalived_conf(&self) -> PathBuf {
-        self.directory.join("keepalived.conf")
+    /// Records the changes of links and addresses, beginning with the present ones.
+    pub fn record_kernel(&mut self) -> Result<(), FaultsError> {
+        let mut command = self.command("ip");
+        command.args(["-ts", "-o", "monitor", "link", "address"]).env("TZ", "UTC");
+        self.record(&mut command, "monitor.log")?;
+        // `ip monitor` prints the setting of an alias only after it has subscribed: a visible fact that it records.
+        wait_for("ip monitor", || {
+            self.run(&format!("ip link set {LINK} alias {}", now()))?;
+            let log = std::fs::read_to_string(self.file("monitor.log"))?;
+            Ok(log.contains(LINK).then_some(()))
+        })?;
+        let text = self.run("ip -o link show")? + &self.run("ip -o address show")?;
+        write_file(&self.file("initial.log"), &text)
     }
 
-    /// The track script fails while this file exists.
-    pub fn script_file(&self) -> PathBuf {
-        self.directory.join("script-fails")
+    /// Starts a recording process; its output goes to a file of the host.
+    pub fn record(&mut self, command: &mut Command, file: &str) -> Result<(), FaultsError> {
+        let file = File::create(self.file(file))?;
+        command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
+        self.processes.push(command.spawn()?);
+        Ok(())
     }
 
-    pub fn configure(&self, setup: &LabSetup, edit: ConfigEdit) -> Result<(), FaultsError> {
-        let script = self.script_file().display().to_string();
-        write_file(&self.keepalived_conf(), &keepalived_conf(setup, self.index, edit, &script))
-    }
-
-    /// Starts keepalived in the background and waits for both processes.
-    pub fn start_keepalived(&self) -> Result<(), FaultsError> {
-        // The shell ends at once, so that keepalived is a child of the host's first process, as a daemon is.
-        let line =
-            "keepalived -n -P -l -D -f \"$1\" -p \"$2\" -r \"$3\" >> \"$4\" 2>&1 < /dev/null &";
+    /// Starts a program of the host as a daemon, and writes its pid to `NAME.pid` and its output to `NAME.log`.
+    pub fn start_service(&self, name: &str, line: &str) -> Result<(), FaultsError> {
+        // The shell ends at once, so that the program is a child of the host's first process.
+        let script = format!("{line} >> \"$1\" 2>&1 < /dev/null & echo $! > \"$2\"");
         let mut command = self.command("setsid");
-        command.args(["sh", "-c", line, "sh"]).arg(self.keepalived_conf());
-        command.arg(self.pid_file("parent")).arg(self.pid_file("child"));
-        output(command.arg(self.directory.join("keepalived.log")))?;
-        wait_for("keepalived's processes", || Ok(self.keepalived_pids())).map(drop)
+        command.args(["sh", "-c", &script, "sh"]).arg(self.file(&format!("{name}.log")));
+        output(command.arg(self.file(&format!("{name}.pid")))).map(drop)
     }
 
-    fn pid_file(&self, name: &str) -> PathBuf {
-        self.directory.join(format!("{name}.pid"))
+    /// The pid in a pid file.
+    pub fn pid(&self, name: &str) -> Result<u32, FaultsError> {
+        let text = std::fs::read_to_string(self.file(&format!("{name}.pid")))?;
+        Ok(text.trim().parse()?)
     }
 
-    /// The pids in the pid files, if both processes exist.
-    pub fn keepalived_pids(&self) -> Option<KeepalivedPids> {
-        let read = |name: &str| -> Option<u32> {
-            let text = std::fs::read_to_string(self.pid_file(name)).ok()?;
-            text.trim().parse().ok().filter(|pid| self.is_alive(*pid))
-        };
-        Some(KeepalivedPids { parent: read("parent")?, child: read("child")? })
+    /// Sends a signal to a daemon of the host.
+    pub fn signal_service(&self, name: &str, signal: &str) -> Result<(), FaultsError> {
+        self.signal(&[(signal, self.pid(name)?)])
     }
 
-    /// A file in `/proc` of the host, with the host's own pids.
-    fn proc_file(&self, pid: u32, name: &str) -> PathBuf {
-        let host = Path::new("/proc").join(self.init.to_string()).join("root");
-        host.join("proc").join(pid.to_string()).join(name)
+    /// Ends a daemon with a signal, and waits for its end.
+    pub fn end_service(&self, name: &str, signal: &str) -> Result<(), FaultsError> {
+        let pid = self.pid(name)?;
+        self.signal(&[(signal, pid)])?;
+        self.wait_for_end(name, &[pid])
     }
 
-    /// Whether a process of the host exists, and at least one of its threads has not ended.
-    pub fn is_alive(&self, pid: u32) -> bool {
-        let stat = std::fs::read_to_string(self.proc_file(pid, "stat"));
-        // A process that ends meanwhile has no directory of threads.
-        let threads = std::fs::read_dir(self.proc_file(pid, "task")).map_or(0, Iterator::count);
-        stat.is_ok_and(|stat| has_thread(&stat, threads))
+    /// Whether a daemon of the host runs or is stopped by a signal.
+    pub fn is_service_alive(&self, name: &str) -> bool {
+        self.pid(name).is_ok_and(|pid| self.is_alive(pid))
+    }
+
+    /// Waits for the end of processes.
+    pub fn wait_for_end(&self, name: &str, pids: &[u32]) -> Result<(), FaultsError> {
+        wait_for(&format!("the end of {name}"), || {
+            Ok((!pids.iter().any(|pid| self.is_alive(*pid))).then_some(()))
+        })
     }
 
     /// Sends signals in this order: pairs of a name and a pid.
@@ -212,75 +162,25 @@ impl LabHost {
         output(self.command("sh").args(["-c", &lines.join(" && ")])).map(drop)
     }
 
-    /// Records the changes of links and addresses, beginning with the present ones.
-    pub fn start_monitor(&mut self) -> Result<(), FaultsError> {
-        let file = File::create(self.directory.join("monitor.log"))?;
-        let mut command = self.command("ip");
-        command.args(["-ts", "-o", "monitor", "link", "address"]).env("TZ", "UTC");
-        command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
-        self.processes.push(command.spawn()?);
-        // `ip monitor` prints the setting of an alias only after it has subscribed: a visible fact that it records.
-        wait_for("ip monitor", || {
-            self.run(&format!("ip link set {LINK} alias {}", now()))?;
-            let log = std::fs::read_to_string(self.directory.join("monitor.log"))?;
-            Ok(log.contains(LINK).then_some(()))
-        })?;
-        let text = self.run("ip -o link show")? + &self.run("ip -o address show")?;
-        write_file(&self.directory.join("initial.log"), &text)
+    /// Whether a process of the host exists, and at least one of its threads has not ended.
+    pub fn is_alive(&self, pid: u32) -> bool {
+        let process = PathBuf::from(format!("/proc/{}/root/proc/{pid}", self.init));
+        // A process that ends meanwhile has no directory of threads.
+        let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+        std::fs::read_to_string(process.join("stat")).is_ok_and(|stat| has_thread(&stat, threads))
     }
+}
 
-    /// Starts the node and the recording of its events.
-    pub fn start_vipwatch(&mut self, setup: &LabSetup, vipwatch: &Path) -> Result<(), FaultsError> {
-        vipwatch.clone_into(&mut self.vipwatch);
-        let directory = self.directory.display();
-        let sent = if setup.captures_sent { "sent = [\"*\"]\n" } else { "sent = []\n" };
-        let text = format!(
-            "[node]\nstate_dir = \"{directory}/state\"\nsocket = \"{directory}/node.sock\"\nlog = \"text\"\n\
-             [find]\nkeepalived_conf = \"{directory}/keepalived.conf\"\n\
-             neutron_state_path = \"{directory}/neutron\"\n[witness]\nenabled = true\n{sent}"
-        );
-        write_file(&self.directory.join("vipwatch.toml"), &text)?;
-        let log = File::create(self.directory.join("node.log"))?;
-        let mut node = self.vipwatch_command(&["node"]);
-        self.processes
-            .push(node.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?);
-        wait_for("the node to answer", || {
-            Ok(output(&mut self.vipwatch_command(&["status", "-o", "json"]))
-                .ok()
-                .filter(|text| text.contains("\"source\": \"node\"") && text.contains("\"VI_1\"")))
-        })?;
-        let events = File::create(self.directory.join("events.jsonl"))?;
-        let mut watch = self.vipwatch_command(&["watch", "-o", "json", "--after", "0"]);
-        watch.stdin(Stdio::null()).stdout(events).stderr(Stdio::null());
-        self.processes.push(watch.spawn()?);
-        Ok(())
-    }
-
-    fn vipwatch_command(&self, words: &[&str]) -> Command {
-        let mut command = self.command(&self.vipwatch.display().to_string());
-        command.args(words).arg("--config").arg(self.directory.join("vipwatch.toml"));
-        command
-    }
-
-    /// The names of the findings that the recorded events have opened.
-    pub fn has_opened(&self, name: &str) -> bool {
-        let text = std::fs::read_to_string(self.directory.join("events.jsonl")).unwrap_or_default();
-        let (open, name) = ("\"state\":\"open\"", format!("\"name\":\"{name}\""));
-        text.lines().any(|line| line.contains(open) && line.contains(&name))
-    }
-
-    /// Writes the answers of the node to files.
-    pub fn collect(&self) -> Result<(), FaultsError> {
-        for (name, words) in [
-            ("history.json", &["history", "-n", "10000", "-o", "json"][..]),
-            ("findings.json", &["findings", "-o", "json"][..]),
-        ] {
-            // `findings` ends with 1 if there are findings.
-            let output = self.vipwatch_command(words).stdin(Stdio::null()).output()?;
-            write_file(&self.directory.join(name), &String::from_utf8_lossy(&output.stdout))?;
-        }
-        Ok(())
-    }
+/// Waits for the first process of a new pid namespace.
+fn first_process(unshare: u32) -> Result<u32, FaultsError> {
+    wait_for("the first process of a host", || {
+        let children = std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"))?;
+        let is_running = |pid: &u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.ends_with("init\0") && !line.starts_with("unshare"))
+        };
+        Ok(children.trim().parse().ok().filter(is_running))
+    })
 }
 
 /// Whether a process with this line in `/proc/PID/stat` has a thread that has not ended. The first thread of a killed

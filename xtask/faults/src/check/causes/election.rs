@@ -8,7 +8,7 @@ use crate::moment::{Micros, SECOND};
 impl Situation<'_> {
     /// The newest advert that the node received before the transition.
     pub fn newest_delivered(&self) -> Option<&WireAdvert> {
-        let vrid = self.record.run.instances[self.instance].vrid;
+        let vrid = self.record.run.setup.instances[self.instance].vrid;
         let foreign = self.foreign_source();
         let before = self.record.delivered(self.node, vrid);
         before
@@ -19,13 +19,13 @@ impl Situation<'_> {
 
     /// The source of the foreign host's adverts, which decide nothing.
     fn foreign_source(&self) -> Option<std::net::IpAddr> {
-        let vrid = self.record.run.instances[self.instance].vrid;
+        let vrid = self.record.run.setup.instances[self.instance].vrid;
         self.record.sent(self.record.nodes.len(), vrid).next().map(|advert| advert.source)
     }
 
     /// The priorities of a host's last two different adverts before the transition, the newer one first.
     fn own_priorities(&self) -> (Option<u8>, Option<u8>) {
-        let vrid = self.record.run.instances[self.instance].vrid;
+        let vrid = self.record.run.setup.instances[self.instance].vrid;
         let sent: Vec<u8> = self
             .record
             .sent(self.node, vrid)
@@ -67,7 +67,7 @@ impl Situation<'_> {
 
     /// Whether a foreign host with a lower priority advertises: keepalived preempts it as if it were a peer.
     fn is_stranger_lower(&self) -> bool {
-        let vrid = self.record.run.instances[self.instance].vrid;
+        let vrid = self.record.run.setup.instances[self.instance].vrid;
         let foreign = self.foreign_source();
         let limit = self.record.interval * 3 / 2 + CLOCK_MARGIN;
         self.record.delivered(self.node, vrid).any(|advert| {
@@ -83,7 +83,7 @@ impl Situation<'_> {
 
     /// Whether the node received adverts with another number of addresses than its own, which keepalived drops.
     pub fn has_other_addresses(&self) -> bool {
-        let vrid = self.record.run.instances[self.instance].vrid;
+        let vrid = self.record.run.setup.instances[self.instance].vrid;
         let configured = &self.record.nodes[self.node].configured;
         let own = configured.iter().rev().find(|(at, _)| *at <= self.row.at);
         let Some((_, own)) = own.filter(|_| self.instance == 0) else { return false };
@@ -139,7 +139,7 @@ impl Situation<'_> {
 
     /// Whether no node had advertised for three intervals before this advert.
     fn is_silent_before(&self, newest: &WireAdvert) -> bool {
-        let vrid = self.record.run.instances[self.instance].vrid;
+        let vrid = self.record.run.setup.instances[self.instance].vrid;
         let span = 3 * self.record.interval - CLOCK_MARGIN;
         let foreign = self.foreign_source();
         !self.record.delivered(self.node, vrid).any(|advert| {
@@ -154,7 +154,7 @@ impl Situation<'_> {
 
     /// Whether the sender of an advert had a higher priority within this time before.
     fn peer_dropped(&self, newest: &WireAdvert, within: Micros) -> bool {
-        let vrid = self.record.run.instances[self.instance].vrid;
+        let vrid = self.record.run.setup.instances[self.instance].vrid;
         self.record.delivered(self.node, vrid).any(|advert| {
             advert.source == newest.source
                 && advert.at < newest.at

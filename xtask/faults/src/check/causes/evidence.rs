@@ -29,7 +29,7 @@ pub fn problem(situation: &Situation<'_>) -> Option<String> {
 fn peer_problem(situation: &Situation<'_>, peer: IpAddr) -> Option<String> {
     let (evidence, at) = (&situation.row.evidence, situation.row.at);
     // The members of a sync group change together: the adverts of one member explain the change of all.
-    let vrids = situation.record.run.instances.iter().map(|instance| instance.vrid);
+    let vrids = situation.record.run.setup.instances.iter().map(|instance| instance.vrid);
     let silent = evidence["silent_ms"].as_i64().map(|millis| millis * 1000);
     let span = PRIORITY_AGE.max(silent.unwrap_or(0) + SECOND);
     let delivered = vrids.map(|vrid| {

@@ -103,7 +103,7 @@ impl Situation<'_> {
     }
 
     fn is_ipv6(&self) -> bool {
-        let addresses = &self.record.run.instances[self.instance].addresses;
+        let addresses = &self.record.run.setup.instances[self.instance].addresses;
         addresses.iter().any(|address| address.contains(':'))
     }
 

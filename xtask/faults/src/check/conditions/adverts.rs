@@ -48,7 +48,7 @@ fn delay(interval: Micros) -> Micros {
 
 /// Adds the conditions of one instance on one node.
 pub fn conditions(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<Condition>) {
-    let own = addresses(&record.run.instances[instance].addresses);
+    let own = addresses(&record.run.setup.instances[instance].addresses);
     let all = series(record, node, instance);
     for series in &all {
         if series.addresses().is_disjoint(&own) {
@@ -69,7 +69,7 @@ fn addresses(cidrs: &[String]) -> BTreeSet<IpAddr> {
 
 /// Divides the delivered adverts into series, by their source.
 fn series(record: &RunRecord, node: usize, instance: usize) -> Vec<DeliveredSeries<'_>> {
-    let vrid = record.run.instances[instance].vrid;
+    let vrid = record.run.setup.instances[instance].vrid;
     let mut all: Vec<DeliveredSeries<'_>> = Vec::new();
     for advert in record.delivered(node, vrid) {
         let same = all
@@ -141,7 +141,7 @@ fn joined(spans: &[Span<&'static str>], has: impl Fn(&str) -> bool) -> Vec<(Micr
 
 /// The node is backup, and no advert reaches it.
 fn no_primary(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<Condition>) {
-    let vrid = record.run.instances[instance].vrid;
+    let vrid = record.run.setup.instances[instance].vrid;
     let down = record.down_interval(record.priorities[node]);
     let facts = &record.nodes[node];
     for role in facts.timeline.roles[instance].iter().filter(|role| role.value == "backup") {

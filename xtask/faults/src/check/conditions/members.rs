@@ -11,7 +11,7 @@ const LOSS_SPAN: Micros = 60 * SECOND;
 
 /// Adds the conditions of one instance on one node.
 pub fn conditions(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<Condition>) {
-    if instance == 0 && record.run.instances.len() > 1 {
+    if instance == 0 && record.run.setup.instances.len() > 1 {
         group_split(record, node, into);
     }
     lower_priority(record, node, instance, into);
@@ -48,7 +48,7 @@ fn group_split(record: &RunRecord, node: usize, into: &mut Vec<Condition>) {
 /// never required.
 fn lower_priority(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<Condition>) {
     let configured = record.priorities[node];
-    let vrid = record.run.instances[instance].vrid;
+    let vrid = record.run.setup.instances[instance].vrid;
     let lower = record.sent(node, vrid).filter(|advert| (1..configured).contains(&advert.priority));
     into.extend(lower.map(|advert| Condition {
         name: "keepalived-fault",
@@ -62,7 +62,7 @@ fn lower_priority(record: &RunRecord, node: usize, instance: usize, into: &mut V
 
 /// Adverts are missing or come irregularly, on a busy machine also without a fault.
 fn irregular(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<Condition>) {
-    let vrid = record.run.instances[instance].vrid;
+    let vrid = record.run.setup.instances[instance].vrid;
     // Where sent adverts are captured, the own ones count too.
     let adverts: Vec<_> = record.delivered(node, vrid).chain(record.sent(node, vrid)).collect();
     let limit = (record.interval / 4).max(SECOND / 10);
@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn a_group_with_different_roles_is_split() {
         let mut record = record();
-        let second = record.run.instances[0].clone();
-        record.run.instances.push(second);
+        let second = record.run.setup.instances[0].clone();
+        record.run.setup.instances.push(second);
         let end = record.run.end;
         record.nodes[0].timeline.roles.push(vec![
             Span { start: 0, end: 50 * SECOND, value: "primary" },

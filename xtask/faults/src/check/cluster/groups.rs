@@ -7,9 +7,9 @@ use super::conditions::Holds;
 use super::facts::RecordedFacts;
 use super::facts::periods::during;
 use super::published::{Published, SIMULATED_NODE};
-use crate::cluster::lab::router::ROUTER;
-use crate::cluster::setup::{GROUP, HOSTS};
+
 use crate::moment::Micros;
+use crate::setup::{GROUP, HOSTS, ROUTER};
 
 /// A group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +25,8 @@ pub enum LabGroup {
 impl LabGroup {
     /// All groups that the run can have.
     pub fn all(facts: &RecordedFacts) -> Vec<Self> {
-        let mut groups: Vec<Self> = (0..facts.run.instances.len()).map(Self::Instance).collect();
+        let mut groups: Vec<Self> =
+            (0..facts.run.setup.instances.len()).map(Self::Instance).collect();
         if facts.hosts.iter().any(|host| !host.grouped.is_empty()) {
             groups.push(Self::Configured);
         }
@@ -43,7 +44,8 @@ impl LabGroup {
             ("router", ROUTER) => Some(Self::Router),
             ("vrrp", _) => {
                 let vrid: u8 = words.next()?.parse().ok()?;
-                let position = facts.run.instances.iter().position(|facts| facts.vrid == vrid);
+                let position =
+                    facts.run.setup.instances.iter().position(|facts| facts.vrid == vrid);
                 position.map(Self::Instance)
             }
             _ => None,
@@ -53,7 +55,7 @@ impl LabGroup {
     /// The name for messages.
     pub fn text(self, facts: &RecordedFacts) -> String {
         match self {
-            Self::Instance(instance) => facts.run.instances[instance].name.clone(),
+            Self::Instance(instance) => facts.run.setup.instances[instance].name.clone(),
             Self::Configured => format!("group {GROUP}"),
             Self::Router => format!("router {ROUTER}"),
         }

@@ -8,12 +8,12 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::cluster_host::ClusterHost;
+use super::etcd::EtcdClient;
 use crate::FaultsError;
 use crate::moment::{now, pause};
 
@@ -22,20 +22,16 @@ const DOCUMENT_PERIOD: Duration = Duration::from_millis(500);
 /// A node that is stopped does not answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// Records the changes of all keys of vipwatch, as the member of a host shows them.
-pub fn record_etcd(host: &ClusterHost, prefix: &str, file: &Path) -> Result<(), FaultsError> {
-    let pattern = host.etcdctl(&["watch", "--prefix", prefix, "-w", "json", "--rev"]);
-    let words: Vec<_> = pattern.get_args().map(ToOwned::to_owned).collect();
-    let program = pattern.get_program().to_owned();
+/// Records the changes of all keys with a prefix, as the member of a host shows them.
+pub fn record_etcd(etcd: EtcdClient, prefix: &'static str, file: &Path) -> Result<(), FaultsError> {
     let mut file = File::create(file)?;
     std::thread::spawn(move || {
         let mut next = 1;
         // `etcdctl` connects again by itself; it ends if the revisions are gone.
         loop {
-            let mut command = Command::new(&program);
-            command.env("ETCDCTL_API", "3").args(&words).arg(next.to_string());
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-            next = follow(&mut command, &mut file).unwrap_or(next);
+            let revision = i64::to_string(&next);
+            let words = ["watch", "--prefix", prefix, "-w", "json", "--rev", &revision];
+            next = follow(&mut etcd.command(&words), &mut file).unwrap_or(next);
             pause(Duration::from_millis(200));
         }
     });
@@ -44,6 +40,7 @@ pub fn record_etcd(host: &ClusterHost, prefix: &str, file: &Path) -> Result<(), 
 
 /// Copies the lines of one process; returns the revision after the last one.
 fn follow(command: &mut Command, file: &mut File) -> Option<i64> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let mut next = None;
     for line in BufReader::new(child.stdout.take()?).lines() {
@@ -71,9 +68,8 @@ pub fn record_documents(
         loop {
             for path in paths {
                 let (asked, name) = (now(), path.rsplit('/').next());
-                let document = get(&socket, path)
-                    .ok()
-                    .and_then(|text| serde_json::from_str::<Value>(&text).ok());
+                let answer = get(&socket, path).ok();
+                let document = answer.and_then(|text| serde_json::from_str::<Value>(&text).ok());
                 let line =
                     json!({ "wall": asked, "until": now(), "name": name, "document": document });
                 let _ = writeln!(file, "{line}");
@@ -92,18 +88,18 @@ pub fn get(socket: &Path, path: &str) -> Result<String, FaultsError> {
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
-    let (head, body) =
-        text.split_once("\r\n\r\n").ok_or_else(|| FaultsError("no answer".to_owned()))?;
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     if head.split_whitespace().nth(1) == Some("200") {
         return Ok(body.to_owned());
     }
-    Err(FaultsError(format!("{path}: {}", head.lines().next().unwrap_or_default())))
+    Err(FaultsError(format!("{path}: {:?}", head.lines().next())))
 }
 
 /// Accepts the notifications of all nodes, and records them.
 pub fn record_notifications(address: &str, file: &Path) -> Result<(), FaultsError> {
     let listener = TcpListener::bind(address)?;
-    let file = Arc::new(Mutex::new(File::create(file)?));
+    // Each line is written at once, and appended.
+    let file = Arc::new(File::options().create(true).append(true).open(file)?);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let file = Arc::clone(&file);
@@ -114,33 +110,25 @@ pub fn record_notifications(address: &str, file: &Path) -> Result<(), FaultsErro
 }
 
 /// Answers the requests of one connection.
-fn serve(stream: &TcpStream, file: &Mutex<File>) -> Option<()> {
+fn serve(mut stream: &TcpStream, mut file: &File) -> Option<()> {
     let peer = stream.peer_addr().ok()?.ip().to_string();
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
         let mut length = 0;
-        let mut first = String::new();
-        reader.read_line(&mut first).ok().filter(|bytes| *bytes > 0)?;
-        loop {
-            let mut line = String::new();
+        let mut line = String::new();
+        // The head ends with an empty line.
+        while line != "\r\n" {
+            line.clear();
             reader.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
-            let line = line.trim().to_ascii_lowercase();
-            if line.is_empty() {
-                break;
-            }
-            if let Some(value) = line.strip_prefix("content-length:") {
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
                 length = value.trim().parse().ok()?;
             }
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let line = json!({ "wall": now(), "peer": peer, "body": body });
-        {
-            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-            writeln!(file, "{line}").ok()?;
-        }
-        let mut stream = stream;
+        let line = format!("{}\n", json!({ "wall": now(), "peer": peer, "body": body }));
+        file.write_all(line.as_bytes()).ok()?;
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").ok()?;
     }
 }

@@ -17,12 +17,12 @@ pub use self::reach::{NodeBreak, UnstablePeriod};
 pub use self::silence::{SILENCE_PUBLISHED, SilentPeriod};
 pub use self::simulated::SimulatedLife;
 use crate::FaultsError;
-use crate::check::recorded_run::{InstanceFacts, RecordedRun, numbers};
+use crate::check::recorded_run::RecordedRun;
 use crate::check::roles::{self, Span};
 use crate::check::wire::{self, WireAdvert};
-use crate::cluster::setup::HOSTS;
 use crate::journal::JournalEntry;
 use crate::moment::{Micros, SECOND};
+use crate::setup::{HOSTS, InstanceFacts};
 
 /// The settings of the lab.
 #[derive(Debug, Clone)]
@@ -82,17 +82,17 @@ impl RecordedFacts {
         let hosts = (0..HOSTS)
             .map(|host| HostFacts::read(directory, &run, &adverts, host))
             .collect::<Result<Vec<HostFacts>, FaultsError>>()?;
-        let seconds = |name: &str| run.setup["times"][name].as_i64().unwrap_or(0) * SECOND;
+        let times = run.setup.times.ok_or_else(|| FaultsError("no cluster".to_owned()))?;
         Ok(Self {
             times: LabTimes {
                 advert: run.advert_interval(),
-                heartbeat: seconds("heartbeat"),
-                lease: seconds("lease"),
-                settle: seconds("settle"),
-                slow_settle: seconds("slow_settle"),
-                audit: seconds("audit"),
+                heartbeat: times.heartbeat * SECOND,
+                lease: times.lease * SECOND,
+                settle: times.settle * SECOND,
+                slow_settle: times.slow_settle * SECOND,
+                audit: times.audit * SECOND,
             },
-            min_backups: usize::try_from(run.setup["min_backups"].as_u64().unwrap_or(1))?,
+            min_backups: run.setup.min_backups.unwrap_or(1),
             hosts,
             simulated: simulated::lives(journal, end),
             unstable: reach::unstable(journal, end),
@@ -132,7 +132,7 @@ impl HostFacts {
     ) -> Result<Self, FaultsError> {
         let (journal, end) = (&run.journal, run.end);
         let own = directory.join(format!("node{host}"));
-        let timeline = roles::read(&own, &run.instances, &run.configured(host), end)?;
+        let timeline = roles::read(&own, &run.setup.instances, &run.configured(host), end)?;
         let between = |acts: &[(&str, &str, bool)]| {
             periods(journal, host, end, |entry| {
                 let is_act =
@@ -167,13 +167,13 @@ fn silences(run: &RecordedRun, adverts: &[WireAdvert], host: usize) -> Vec<Vec<S
     };
     let disturbed: Vec<Micros> =
         run.journal.iter().filter(is_disturbing).map(|entry| entry.at).collect();
-    let port = numbers::<u32>(&run.setup["ports"]).get(host).copied().unwrap_or_default();
+    let port = run.setup.ports.get(host).copied().unwrap_or_default();
     let of_instance = |instance: &InstanceFacts| {
         let delivered = silence::delivered(adverts, port, instance.vrid);
         let range = (run.start, run.end);
         silence::silences(&delivered, &disturbed, run.advert_interval(), range)
     };
-    run.instances.iter().map(of_instance).collect()
+    run.setup.instances.iter().map(of_instance).collect()
 }
 
 fn how(entry: &JournalEntry) -> &str {

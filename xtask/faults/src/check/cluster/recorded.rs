@@ -11,8 +11,8 @@ use super::facts::RecordedFacts;
 use super::groups::LabGroup;
 use super::published::SIMULATED_NODE;
 use crate::FaultsError;
-use crate::cluster::setup::{HOSTS, PREFIX};
 use crate::moment::Micros;
+use crate::setup::{HOSTS, PREFIX};
 
 /// A finding in etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use super::published::Published;
 use super::recorded::ClusterFinding;
 use crate::check::answers::FindingSpan;
 use crate::check::verdict::RunVerdict;
-use crate::cluster::setup::HOSTS;
 use crate::moment::{Micros, SECOND};
+use crate::setup::HOSTS;
 
 /// Pairs of a finding of a witness and the finding of the cluster about the same fact.
 const PAIRS: [(&str, &str); 2] =
@@ -48,7 +48,8 @@ fn judge_local(
 ) {
     let facts = published.facts;
     let close = span.close.unwrap_or(facts.run.end);
-    let instance = facts.run.instances.iter().position(|instance| instance.name == span.instance);
+    let instance =
+        facts.run.setup.instances.iter().position(|instance| instance.name == span.instance);
     let (Some(group), true) = (instance.map(LabGroup::Instance), close - span.open >= SHORT) else {
         return;
     };
@@ -84,7 +85,7 @@ fn judge_cluster(
     if close - finding.open < SHORT {
         return;
     }
-    let name = &facts.run.instances[instance].name;
+    let name = &facts.run.setup.instances[instance].name;
     let has_partner = local.iter().flatten().any(|span| {
         span.name == witness
             && span.instance == *name

@@ -11,8 +11,8 @@ use super::recorded::{RecordedDocument, document, lines};
 use crate::FaultsError;
 use crate::check::answers::{self, FindingSpan};
 use crate::check::verdict::RunVerdict;
-use crate::cluster::setup::HOSTS;
 use crate::moment::{Micros, SECOND};
+use crate::setup::HOSTS;
 
 const NAME: &str = "node-cluster";
 /// A node that starts under the name of another one says so within this time: it connects, finds the name, and audits
@@ -109,7 +109,7 @@ fn judge_twin(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::check::findings::tests::facts;
+    use crate::check::cluster::findings::tests::facts;
     use serde_json::json;
 
     /// The kinds of failure of a second node from 10 s to 40 s that has the finding from a second on.

@@ -2,13 +2,13 @@
 //! Recordings that are written by hand: 100 seconds with three nodes, node 0 primary; a fault from 30 s to 50 s.
 
 use super::*;
-use crate::check::recorded_run::examples::run;
-use crate::check::roles::Span;
-use crate::cluster::check::facts::{
+use crate::check::cluster::facts::{
     ActPeriod, HostFacts, LabTimes, NodeBreak, SilentPeriod, SimulatedLife, UnstablePeriod,
 };
-use crate::cluster::check::groups::LabGroup;
-use crate::cluster::check::published::PublishTimes;
+use crate::check::cluster::groups::LabGroup;
+use crate::check::cluster::published::PublishTimes;
+use crate::check::recorded_run::examples::run;
+use crate::check::roles::Span;
 
 fn span(start: i64, end: i64, value: &'static str) -> Span<&'static str> {
     Span { start: start * SECOND, end: end * SECOND, value }

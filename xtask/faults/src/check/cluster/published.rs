@@ -9,8 +9,8 @@ use super::facts::periods::during;
 use super::facts::{ActPeriod, NodeBreak, RecordedFacts, SILENCE_PUBLISHED, SimulatedLife};
 use super::groups::LabGroup;
 use crate::check::verdict::Strictness;
-use crate::cluster::setup::HOSTS;
 use crate::moment::{Micros, SECOND};
+use crate::setup::HOSTS;
 
 /// The number of the simulated node.
 pub const SIMULATED_NODE: usize = HOSTS;

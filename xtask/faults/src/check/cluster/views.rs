@@ -12,8 +12,8 @@ use super::groups::LabGroup;
 use super::published::{Presence, Published, SIMULATED_NODE};
 use super::recorded::{RecordedAnswers, RecordedDocument, node_number, subject};
 use crate::check::verdict::{RunVerdict, Strictness};
-use crate::cluster::setup::HOSTS;
 use crate::moment::{Micros, SECOND};
+use crate::setup::HOSTS;
 
 /// A node shows a change of etcd within this time.
 const VIEW_LAG: Micros = SECOND;
@@ -269,9 +269,9 @@ fn without_quorum(facts: &RecordedFacts, answers: &RecordedAnswers) -> Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::check::facts::NodeBreak;
-    use crate::cluster::check::findings::tests::facts;
-    use crate::cluster::check::published::PublishTimes;
+    use crate::check::cluster::facts::NodeBreak;
+    use crate::check::cluster::findings::tests::facts;
+    use crate::check::cluster::published::PublishTimes;
     use serde_json::json;
 
     /// The document `groups` of node 0 at a second, with the roles of the three nodes.

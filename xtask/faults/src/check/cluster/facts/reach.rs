@@ -2,9 +2,9 @@
 //! When each node could not reach etcd, and when etcd could not answer.
 
 use super::{done, how, is_begin};
-use crate::cluster::setup::HOSTS;
 use crate::journal::JournalEntry;
 use crate::moment::{Micros, SECOND};
+use crate::setup::HOSTS;
 
 /// etcd elects a leader within this time after a member was lost or came back.
 const ELECTION: Micros = 4 * SECOND;

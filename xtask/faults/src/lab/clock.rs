@@ -2,10 +2,10 @@
 //! The wall clock of one process. The kernel has no namespace for it, so `libfaketime` adds a number of seconds to each
 //! time that the process reads. The monotonic clock and the times of files stay as they are.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::write_file;
 use crate::FaultsError;
-use crate::lab::write_file;
 
 /// The directories of the libraries of each architecture.
 const LIBRARIES: &str = "/usr/lib";
@@ -17,21 +17,16 @@ pub fn prefix(file: &Path) -> Result<String, FaultsError> {
     if !file.exists() {
         write_file(file, "+0\n")?;
     }
+    let directories = std::fs::read_dir(LIBRARIES)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let library = directories.map(|path| path.join(LIBRARY)).find(|path| path.exists());
+    let hint = "hint: install the package libfaketime";
+    let library =
+        library.ok_or_else(|| FaultsError(format!("{LIBRARIES} has no {LIBRARY}\n  {hint}")))?;
     // A process reads the file again after one second.
     Ok(format!(
         "env LD_PRELOAD={} FAKETIME_TIMESTAMP_FILE={} FAKETIME_CACHE_DURATION=1 FAKETIME_DONT_FAKE_MONOTONIC=1 \
          NO_FAKE_STAT=1 FAKETIME_DISABLE_SHM=1 ",
-        library()?.display(),
+        library.display(),
         file.display()
     ))
-}
-
-fn library() -> Result<PathBuf, FaultsError> {
-    let directories = std::fs::read_dir(LIBRARIES)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let library = directories.map(|path| path.join(LIBRARY)).find(|path| path.exists());
-    library.ok_or_else(|| {
-        FaultsError(format!(
-            "{LIBRARIES} has no {LIBRARY}\n  hint: install the package libfaketime"
-        ))
-    })
 }

@@ -33,8 +33,8 @@ pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, Fau
     let facts = RecordedFacts::read(directory)?;
     let answers = RecordedAnswers::read(directory, &facts)?;
     let mut verdict = RunVerdict {
-        seed: facts.run.seed,
-        label: facts.run.label.clone(),
+        seed: facts.run.setup.seed,
+        label: facts.run.setup.label.clone(),
         faults: facts.run.faults(),
         ..RunVerdict::default()
     };

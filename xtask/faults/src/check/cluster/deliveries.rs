@@ -60,7 +60,7 @@ fn is_about(notification: &RecordedNotification, finding: &ClusterFinding, state
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::check::findings::tests::facts;
+    use crate::check::cluster::findings::tests::facts;
 
     /// The kinds of failure for notifications with these states, about one finding from 10 s to 20 s.
     fn failures(states: &[&str]) -> Vec<&'static str> {

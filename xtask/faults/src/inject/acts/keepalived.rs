@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The acts on keepalived.
+
+use serde_json::json;
+
+use crate::FaultsError;
+use crate::fault_table::KeepalivedAct;
+use crate::lab::keepalived::KeepalivedPids;
+use crate::lab::{FaultLab, wait_for};
+
+/// Does an act on one host.
+pub fn perform(lab: &FaultLab, act: KeepalivedAct, host: usize) -> Result<(), FaultsError> {
+    let on = &lab.hosts[host];
+    match act {
+        KeepalivedAct::Stop => end(lab, host, "stop", |pids| vec![("TERM", pids.parent)]),
+        KeepalivedAct::KillParent => {
+            end(lab, host, "kill-parent", |pids| vec![("KILL", pids.parent)])
+        }
+        KeepalivedAct::KillBoth => end(lab, host, "kill", |pids| {
+            vec![("STOP", pids.parent), ("KILL", pids.child), ("KILL", pids.parent)]
+        }),
+        KeepalivedAct::StartDead => {
+            let mut dead = lab.hosts.iter().filter(|host| host.keepalived_pids().is_err());
+            dead.try_for_each(|host| {
+                lab.act("keepalived", host.index, "start", |host| lab.start_keepalived(host.index))
+            })
+        }
+        KeepalivedAct::FreezeChild => {
+            signal(lab, host, "freeze", &[("STOP", on.keepalived_pids()?.child)])
+        }
+        KeepalivedAct::FreezeParent => {
+            signal(lab, host, "freeze-parent", &[("STOP", on.keepalived_pids()?.parent)])
+        }
+        KeepalivedAct::ContinueChild => {
+            signal(lab, host, "continue", &[("CONT", on.keepalived_pids()?.child)])
+        }
+        KeepalivedAct::ContinueParent => {
+            signal(lab, host, "continue-parent", &[("CONT", on.keepalived_pids()?.parent)])
+        }
+        KeepalivedAct::KillChild => kill_child(lab, host),
+        KeepalivedAct::LoseChild => {
+            let KeepalivedPids { parent, child } = on.keepalived_pids()?;
+            signal(lab, host, "lose-child", &[("STOP", parent), ("KILL", child)])?;
+            on.wait_for_end("the VRRP child", &[child])
+        }
+        KeepalivedAct::ResumeParent => {
+            signal(lab, host, "continue-parent", &[("CONT", on.pid("parent")?)])?;
+            wait_for_child(lab, host, None)
+        }
+        KeepalivedAct::Edit(edit) => lab.configure(host, edit),
+        KeepalivedAct::Reload => {
+            signal(lab, host, "reload", &[("HUP", on.keepalived_pids()?.parent)])
+        }
+        KeepalivedAct::FailScript => Ok(std::fs::File::create(on.script_file()).map(drop)?),
+        KeepalivedAct::MendScript => Ok(std::fs::remove_file(on.script_file())?),
+        KeepalivedAct::StartForeign => lab.start_foreign(),
+        KeepalivedAct::StopForeign => {
+            let foreign = lab.foreign()?;
+            let KeepalivedPids { parent, .. } = foreign.keepalived_pids()?;
+            foreign.signal(&[("TERM", parent)])?;
+            foreign.wait_for_end("the foreign keepalived", &[parent])
+        }
+    }
+}
+
+/// Sends signals to keepalived.
+fn signal(
+    lab: &FaultLab,
+    host: usize,
+    how: &str,
+    signals: &[(&str, u32)],
+) -> Result<(), FaultsError> {
+    let names: Vec<&str> = signals.iter().map(|(name, _)| *name).collect();
+    let details = json!({ "node": host, "signals": names });
+    lab.act("keepalived", host, how, |host| {
+        lab.journal.write("signal", &details)?;
+        host.signal(signals)?;
+        lab.journal.write("signalled", &details)
+    })
+}
+
+/// Sends signals that end keepalived, and waits for the end of both processes.
+fn end(
+    lab: &FaultLab,
+    host: usize,
+    how: &str,
+    signals: impl Fn(KeepalivedPids) -> Vec<(&'static str, u32)>,
+) -> Result<(), FaultsError> {
+    let pids = lab.hosts[host].keepalived_pids()?;
+    signal(lab, host, how, &signals(pids))?;
+    lab.hosts[host].wait_for_end("keepalived", &[pids.parent, pids.child])?;
+    lab.journal.write("keepalived-ended", &json!({ "node": host }))
+}
+
+/// Kills the VRRP child and waits for the next one.
+fn kill_child(lab: &FaultLab, host: usize) -> Result<(), FaultsError> {
+    let before = lab.hosts[host].keepalived_pids()?.child;
+    signal(lab, host, "kill-child", &[("KILL", before)])?;
+    wait_for_child(lab, host, Some(before))
+}
+
+fn wait_for_child(lab: &FaultLab, host: usize, before: Option<u32>) -> Result<(), FaultsError> {
+    let is_next = |pids: &KeepalivedPids| Some(pids.child) != before;
+    wait_for("another VRRP child", || {
+        Ok(lab.hosts[host].keepalived_pids().ok().filter(is_next).map(drop))
+    })?;
+    lab.journal.write("child-started", &json!({ "node": host }))
+}

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::FaultsError;
@@ -35,31 +36,33 @@ impl InjectorLog {
     }
 }
 
-/// One entry of the log.
-#[derive(Debug, Clone)]
+/// One entry of the log. Texts and lists that an entry does not have are empty.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub struct JournalEntry {
+    #[serde(rename = "wall")]
     pub at: Micros,
     pub act: String,
     /// The number of the node; `None` for entries about the lab.
     pub node: Option<usize>,
-    /// The word of the fault; empty if the entry belongs to none.
+    /// The word of the fault.
     pub fault: String,
-    pub details: Value,
+    pub how: String,
+    /// `begin` or `done`, if both are written.
+    pub phase: String,
+    /// The names of sent signals.
+    pub signals: Vec<String>,
+    /// The configured addresses of the first instance.
+    pub addresses: Vec<String>,
+    /// Whether the configuration differs from the first one.
+    pub is_edited: bool,
+    /// The host of the leader of etcd, and that of the node that reports findings.
+    pub leader: Option<usize>,
+    pub reporter: Option<usize>,
 }
 
 /// Reads the log.
 pub fn read(path: &Path) -> Result<Vec<JournalEntry>, FaultsError> {
-    let mut entries = Vec::new();
-    for line in std::fs::read_to_string(path)?.lines() {
-        let details: Value = serde_json::from_str(line)?;
-        let text = |key: &str| details[key].as_str().unwrap_or_default().to_owned();
-        entries.push(JournalEntry {
-            at: details["wall"].as_i64().unwrap_or_default(),
-            act: text("act"),
-            node: details["node"].as_u64().and_then(|node| usize::try_from(node).ok()),
-            fault: text("fault"),
-            details,
-        });
-    }
-    Ok(entries)
+    let text = std::fs::read_to_string(path)?;
+    text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }

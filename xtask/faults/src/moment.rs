@@ -16,34 +16,15 @@ pub fn now() -> Micros {
 
 /// Parses `2026-11-17T07:44:15.105Z`; the fraction and the `Z` are optional. The time is in UTC.
 pub fn parse(text: &str) -> Option<Micros> {
-    let (date, time) = text.trim_end_matches('Z').split_once('T')?;
-    let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let mut time = time.splitn(3, ':').map(|part| part.parse::<i64>().ok());
-    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
-    let micros = format!("{fraction:0<6}").get(..6)?.parse::<i64>().ok()?;
-    let seconds = ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second;
-    Some(seconds * SECOND + micros)
-}
-
-/// Days from 1970-01-01 to a date of the Gregorian calendar.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+    let time = format!("{}Z", text.trim_end_matches('Z'));
+    Some(time.parse::<jiff::Timestamp>().ok()?.as_microsecond())
 }
 
 /// Seconds with two digits, relative to `start`.
 pub fn relative(at: Micros, start: Micros) -> String {
     let hundredths = (at - start) / 10_000;
-    format!(
-        "{}{}.{:02}",
-        if hundredths < 0 { "-" } else { "" },
-        hundredths.abs() / 100,
-        hundredths.abs() % 100
-    )
+    let sign = if hundredths < 0 { "-" } else { "" };
+    format!("{sign}{}.{:02}", hundredths.abs() / 100, hundredths.abs() % 100)
 }
 
 /// Waits. The hold of a fault is a time that is tested.

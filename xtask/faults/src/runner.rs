@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::FaultsError;
-use crate::args::{LabKind, RunOptions};
+use crate::args::RunOptions;
 use crate::check;
 use crate::check::verdict::{RunVerdict, Strictness};
 use crate::fault_table::FaultAct;
@@ -43,12 +43,11 @@ pub fn collect(options: &RunOptions) -> Result<Summary, FaultsError> {
     });
     std::fs::create_dir_all(&base)?;
     let began = Instant::now();
-    let is_cluster = options.lab == LabKind::Cluster;
-    let summary = Mutex::new(Summary { is_cluster, ..Summary::default() });
+    let summary = Mutex::new(Summary::default());
     in_parallel(options.jobs, &seeds, |seed| {
         let verdict = run_seed(options, *seed, &base.join(format!("seed{seed}")));
         let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
-        summary.add(verdict);
+        summary.verdicts.push(verdict);
         let (done, all) = (summary.verdicts.len(), seeds.len());
         println!("[{done}/{all} {:.0} s] {}", began.elapsed().as_secs_f64(), summary.last_line());
     });
@@ -145,7 +144,7 @@ pub fn run_inside(options: &RunOptions, directory: &Path) -> Result<(), FaultsEr
 /// Judges the recordings in a directory, and writes the verdict there.
 fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
     let verdict = check::judge(directory, strictness)?;
-    let text = format!("{:#}\n", verdict.document());
+    let text = serde_json::to_string_pretty(&verdict)? + "\n";
     crate::lab::write_file(&directory.join("verdict.json"), &text)?;
     Ok(verdict)
 }
@@ -163,10 +162,9 @@ pub fn judge_again(directory: &Path) -> Result<(), FaultsError> {
     let mut summary = Summary::default();
     for run in runs {
         let verdict = judge(&run, Strictness::Deadlines);
-        summary.add(verdict.unwrap_or_else(|FaultsError(error)| {
+        summary.verdicts.push(verdict.unwrap_or_else(|FaultsError(error)| {
             RunVerdict::broken(0, &format!("{}: {error}", run.display()))
         }));
-        summary.is_cluster |= check::is_cluster(&run);
         println!("{}", summary.last_line());
     }
     print!("{}", summary.text());

@@ -6,70 +6,81 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::check::verdict::{JudgedCount, RunVerdict, share};
+use crate::check::verdict::{JudgedCount, RunVerdict};
 
 /// The verdicts in the order in which the runs ended.
 #[derive(Default)]
 pub struct Summary {
     pub verdicts: Vec<RunVerdict>,
-    /// The runs are about the cluster. Its checker does not judge causes.
-    pub is_cluster: bool,
 }
 
-/// The counts of all runs, by the name of a finding or the word of a cause.
+/// Counts of all runs, by the name of a finding or the word of a cause.
 type Counts = BTreeMap<String, JudgedCount>;
 
 impl Summary {
-    pub fn add(&mut self, verdict: RunVerdict) {
-        self.verdicts.push(verdict);
+    fn failed(&self) -> impl Iterator<Item = &RunVerdict> {
+        self.verdicts.iter().filter(|verdict| !verdict.failures.is_empty())
     }
 
     pub fn is_clean(&self) -> bool {
-        self.verdicts.iter().all(|verdict| verdict.failures.is_empty())
+        self.failed().next().is_none()
     }
 
     /// The result of the newest run.
     pub fn last_line(&self) -> String {
         let Some(verdict) = self.verdicts.last() else { return String::new() };
         let RunVerdict { seed, label, faults, failures, .. } = verdict;
-        let result = match failures.first() {
-            None => "ok".to_owned(),
-            Some(first) => {
-                format!("FAILED ({} reasons)\n    {}: {}", failures.len(), first.kind, first.text)
-            }
-        };
+        let result = failures.first().map_or("ok".to_owned(), |first| {
+            format!("FAILED ({} reasons)\n    {}: {}", failures.len(), first.kind, first.text)
+        });
         format!("seed {seed} ({label}): {}: {result}", faults.join(", "))
     }
 
     fn counts(&self, of: impl Fn(&RunVerdict) -> &Counts) -> Counts {
         let mut all = Counts::new();
         for (name, count) in self.verdicts.iter().flat_map(of) {
-            all.entry(name.clone()).or_default().add(*count);
+            let sum = all.entry(name.clone()).or_default();
+            *sum = sum.plus(*count);
         }
         all
     }
 
-    /// How often `unknown` was a right cause.
-    fn unknown_share(&self) -> UnknownShare {
-        let mut by_reason: BTreeMap<String, u32> = BTreeMap::new();
+    /// How often `unknown` was a right cause, by its reason. Such an answer is right, but does not explain the transition.
+    fn unknown(&self) -> BTreeMap<&str, u32> {
+        let mut by_reason: BTreeMap<&str, u32> = BTreeMap::new();
         for (reason, count) in self.verdicts.iter().flat_map(|verdict| &verdict.unknown_reasons) {
-            *by_reason.entry(reason.clone()).or_default() += count;
+            *by_reason.entry(reason).or_default() += count;
         }
-        let right = total(&self.counts(|verdict| &verdict.causes)).true_positive;
-        UnknownShare { by_reason, right }
+        by_reason
+    }
+
+    /// The number of all right causes.
+    fn right_causes(&self) -> u32 {
+        total(&self.counts(|verdict| &verdict.causes)).true_positive
+    }
+
+    fn unknown_line(&self) -> String {
+        let mut reasons: Vec<(&str, u32)> = self.unknown().into_iter().collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let count: u32 = reasons.iter().map(|(_, count)| count).sum();
+        let (right, colon) = (self.right_causes(), if reasons.is_empty() { "" } else { ": " });
+        let reasons = reasons.iter().map(|(reason, count)| format!("`{reason}` {count}"));
+        let reasons = reasons.collect::<Vec<String>>().join(", ");
+        let share = share_text(share(count, right));
+        format!("`unknown`: {count} of {right} right causes ({share}){colon}{reasons}")
     }
 
     /// The tables, and every failed seed with its reasons.
     pub fn text(&self) -> String {
+        // The checker of the cluster does not judge causes.
+        let is_cluster = self.verdicts.iter().any(|verdict| verdict.is_cluster);
         let mut text = String::new();
         table(&mut text, "finding", &self.counts(|verdict| &verdict.findings));
-        if !self.is_cluster {
+        if !is_cluster {
             table(&mut text, "cause", &self.counts(|verdict| &verdict.causes));
-            let _ = writeln!(text, "\n{}", self.unknown_share().line());
+            let _ = writeln!(text, "\n{}", self.unknown_line());
         }
-        let failed: Vec<&RunVerdict> =
-            self.verdicts.iter().filter(|verdict| !verdict.failures.is_empty()).collect();
-        for verdict in &failed {
+        for verdict in self.failed() {
             let _ = writeln!(text, "\nseed {} failed ({}):", verdict.seed, verdict.label);
             for failure in &verdict.failures {
                 let _ = writeln!(text, "  {}: {}", failure.kind, failure.text);
@@ -77,9 +88,9 @@ impl Summary {
         }
         let transitions: u32 = self.verdicts.iter().map(|verdict| verdict.transitions).sum();
         let faults: usize = self.verdicts.iter().map(|verdict| verdict.faults.len()).sum();
-        let (runs, failed) = (self.verdicts.len(), failed.len());
+        let (runs, failed) = (self.verdicts.len(), self.failed().count());
         let _ = write!(text, "\n{runs} runs, {failed} failed; {faults} faults");
-        if !self.is_cluster {
+        if !is_cluster {
             let _ = write!(text, ", {transitions} transitions");
         }
         text.push('\n');
@@ -89,107 +100,82 @@ impl Summary {
     pub fn document(&self) -> Value {
         let mut verdicts: Vec<&RunVerdict> = self.verdicts.iter().collect();
         verdicts.sort_by_key(|verdict| verdict.seed);
-        let failed: Vec<u64> = verdicts
-            .iter()
-            .filter(|verdict| !verdict.failures.is_empty())
-            .map(|verdict| verdict.seed)
-            .collect();
-        json!({
-            "runs": verdicts.len(),
-            "failed_seeds": failed,
-            "totals": self.totals(),
-            "verdicts": verdicts.iter().map(|verdict| verdict.document()).collect::<Vec<_>>(),
-        })
+        let mut failed: Vec<u64> = self.failed().map(|verdict| verdict.seed).collect();
+        failed.sort_unstable();
+        let totals = json!({ "findings": rows(&self.counts(|verdict| &verdict.findings)), "causes": self.causes() });
+        json!({ "runs": verdicts.len(), "failed_seeds": failed, "totals": totals, "verdicts": verdicts })
     }
 
-    /// The counts of all runs, by name and together.
-    fn totals(&self) -> Value {
-        let rows = |counts: &Counts| -> Value {
-            let by_name: BTreeMap<&String, Value> =
-                counts.iter().map(|(name, count)| (name, total_document(*count))).collect();
-            json!({ "all": total_document(total(counts)), "by_name": by_name })
-        };
+    /// The counts of causes, with the share of `unknown`.
+    fn causes(&self) -> Value {
+        let right = self.right_causes();
+        let row = |count: u32| json!({ "right": count, "share": share(count, right) });
+        let by_reason = self.unknown();
+        let all = row(by_reason.values().sum());
+        let by_reason: BTreeMap<&str, Value> =
+            by_reason.into_iter().map(|(reason, count)| (reason, row(count))).collect();
         let mut causes = rows(&self.counts(|verdict| &verdict.causes));
-        causes["unknown"] = self.unknown_share().document();
-        json!({ "findings": rows(&self.counts(|verdict| &verdict.findings)), "causes": causes })
-    }
-}
-
-/// How often `unknown` was a right cause: such an answer is right, but does not explain the transition.
-struct UnknownShare {
-    /// The number of right answers `unknown`, by their reason.
-    by_reason: BTreeMap<String, u32>,
-    /// The number of all right causes.
-    right: u32,
-}
-
-impl UnknownShare {
-    fn count(&self) -> u32 {
-        self.by_reason.values().sum()
-    }
-
-    fn line(&self) -> String {
-        let (count, right) = (self.count(), self.right);
-        let mut line = format!("`unknown`: {count} of {right} right causes");
-        let _ = write!(line, " ({})", share_text(share(count, right)));
-        let mut reasons: Vec<(&String, &u32)> = self.by_reason.iter().collect();
-        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-        let reasons = reasons.iter().map(|(reason, count)| format!("`{reason}` {count}"));
-        let reasons: Vec<String> = reasons.collect();
-        if !reasons.is_empty() {
-            let _ = write!(line, ": {}", reasons.join(", "));
-        }
-        line
-    }
-
-    fn document(&self) -> Value {
-        let row = |count: u32| json!({ "right": count, "share": share(count, self.right) });
-        let by_reason: BTreeMap<&String, Value> =
-            self.by_reason.iter().map(|(reason, count)| (reason, row(*count))).collect();
-        json!({ "all": row(self.count()), "by_reason": by_reason })
+        causes["unknown"] = json!({ "all": all, "by_reason": by_reason });
+        causes
     }
 }
 
 fn total(counts: &Counts) -> JudgedCount {
-    let mut total = JudgedCount::default();
-    for count in counts.values() {
-        total.add(*count);
-    }
-    total
+    counts.values().fold(JudgedCount::default(), |total, count| total.plus(*count))
 }
 
-fn total_document(count: JudgedCount) -> Value {
-    json!({
-        "right": count.true_positive,
-        "without_reason": count.false_positive,
-        "missing": count.false_negative,
-        "late": count.late,
-        "precision": count.precision(),
-        "recall": count.recall(),
-    })
+/// The part that `part` is of `whole`, from 0 to 1; `None` if there is no whole.
+fn share(part: u32, whole: u32) -> Option<f64> {
+    (whole > 0).then(|| f64::from(part) / f64::from(whole))
+}
+
+impl JudgedCount {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            true_positive: self.true_positive + other.true_positive,
+            false_positive: self.false_positive + other.false_positive,
+            false_negative: self.false_negative + other.false_negative,
+            late: self.late + other.late,
+        }
+    }
+
+    /// The share of right answers among the reported ones; `None` without any.
+    fn precision(self) -> Option<f64> {
+        share(self.true_positive, self.true_positive + self.false_positive)
+    }
+
+    /// The share of right answers among the expected ones; `None` without any.
+    fn recall(self) -> Option<f64> {
+        share(self.true_positive, self.true_positive + self.false_negative)
+    }
+}
+
+/// Counts by name and together.
+fn rows(counts: &Counts) -> Value {
+    let row = |count: &JudgedCount| {
+        json!({
+            "right": count.true_positive, "without_reason": count.false_positive,
+            "missing": count.false_negative, "late": count.late,
+            "precision": count.precision(), "recall": count.recall(),
+        })
+    };
+    let by_name: BTreeMap<&String, Value> =
+        counts.iter().map(|(name, count)| (name, row(count))).collect();
+    json!({ "all": row(&total(counts)), "by_name": by_name })
 }
 
 /// A Markdown table with precision and recall.
 fn table(text: &mut String, title: &str, counts: &Counts) {
-    let _ = writeln!(
-        text,
-        "\n| {title} | right | without reason | missing | late | precision | recall |"
-    );
-    text.push_str("|---|---|---|---|---|---|---|\n");
-    for (name, count) in counts {
-        row(text, name, *count);
+    let columns = "right | without reason | missing | late | precision | recall";
+    let _ = writeln!(text, "\n| {title} | {columns} |\n|---|---|---|---|---|---|---|");
+    let all = total(counts);
+    let rows = counts.iter().map(|(name, count)| (name.as_str(), count));
+    for (name, count) in rows.chain([("all", &all)]) {
+        let JudgedCount { true_positive, false_positive, false_negative, late } = count;
+        let (precision, recall) = (share_text(count.precision()), share_text(count.recall()));
+        let counts = format!("{true_positive} | {false_positive} | {false_negative} | {late}");
+        let _ = writeln!(text, "| `{name}` | {counts} | {precision} | {recall} |");
     }
-    row(text, "all", total(counts));
-}
-
-fn row(text: &mut String, name: &str, count: JudgedCount) {
-    let JudgedCount { true_positive: right, false_positive: extra, false_negative: missing, late } =
-        count;
-    let (precision, recall) = (share_text(count.precision()), share_text(count.recall()));
-    let _ = writeln!(
-        text,
-        "| `{name}` | {right} | {extra} | {missing} | {late} | {precision} | {recall} |"
-    );
 }
 
 fn share_text(share: Option<f64>) -> String {
@@ -208,7 +194,7 @@ mod tests {
             verdict.cause("preempted").true_positive = preempted;
             verdict.cause("unknown").true_positive = unknown;
             verdict.unknown_reasons.insert(reason.to_owned(), unknown);
-            summary.add(verdict);
+            summary.verdicts.push(verdict);
         }
         summary.verdicts[0].cause("preempted").false_positive = 2;
         summary.verdicts[0].finding("flapping").false_negative = 1;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::findings::FindingSpan;
 use crate::FaultsError;
 use crate::moment::{Micros, parse};
 
@@ -32,22 +33,11 @@ pub struct PublishedCause {
     pub word: String,
 }
 
-/// A finding, from its appearance to its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FindingSpan {
-    /// Empty for findings about the node itself.
-    pub instance: String,
-    pub name: String,
-    pub open: Micros,
-    /// `None` if it was open at the end.
-    pub close: Option<Micros>,
-    pub text: String,
-}
-
 /// All answers of a node.
 #[derive(Debug, Default)]
 pub struct NodeAnswers {
     pub rows: Vec<HistoryRow>,
+    /// The subject is the name of the instance; it is empty for findings about the node itself.
     pub findings: Vec<FindingSpan>,
     /// Causes in events `transition` and `cause`, in their order.
     pub causes: Vec<PublishedCause>,
@@ -55,90 +45,77 @@ pub struct NodeAnswers {
     pub problems: Vec<String>,
 }
 
-fn text(value: &Value) -> String {
+/// The text of a value; empty if it is none.
+pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
 fn time(value: &Value) -> Result<Micros, FaultsError> {
-    parse(value.as_str().unwrap_or_default())
-        .ok_or_else(|| FaultsError(format!("{value} is no time")))
+    parse(&text(value)).ok_or_else(|| FaultsError(format!("{value} is no time")))
 }
 
-/// Reads the answers of one node.
-pub fn read(directory: &Path) -> Result<NodeAnswers, FaultsError> {
-    let mut answers = NodeAnswers::default();
-    let history: Value =
-        serde_json::from_str(&std::fs::read_to_string(directory.join("history.json"))?)?;
-    for item in history["items"].as_array().into_iter().flatten() {
-        if item["type"] != "transition" {
-            answers.problems.push(format!("the history has {item}"));
-            continue;
-        }
-        answers.rows.push(HistoryRow {
-            seq: item["seq"].as_i64().unwrap_or_default(),
-            at: time(&item["at"])?,
-            instance: text(&item["id"]),
-            from: text(&item["from"]),
-            to: text(&item["to"]),
-            cause: text(&item["cause"]),
-            evidence: item["evidence"].clone(),
-        });
-    }
-    answers.rows.sort_by_key(|row| row.seq);
-    answers.add_events(directory)?;
-    Ok(answers)
-}
-
-/// The findings in the events of one node.
-pub fn read_events(directory: &Path) -> Result<Vec<FindingSpan>, FaultsError> {
-    let mut answers = NodeAnswers::default();
-    answers.add_events(directory)?;
-    Ok(answers.findings)
+/// The documents in the lines of a file. The last one may be cut off: the recorders end with the sandbox.
+pub fn lines(path: &Path) -> Result<Vec<Value>, FaultsError> {
+    let text = std::fs::read_to_string(path)?;
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
 impl NodeAnswers {
-    fn add_events(&mut self, directory: &Path) -> Result<(), FaultsError> {
-        let events = std::fs::read_to_string(directory.join("events.jsonl"))?;
-        for line in events.lines() {
-            // The last line may be cut off.
-            let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
-            self.add_event(&event)?;
+    pub fn read_history(&mut self, path: &Path) -> Result<(), FaultsError> {
+        let history: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+        for item in history["items"].as_array().into_iter().flatten() {
+            if item["type"] != "transition" {
+                self.problems.push(format!("the history has {item}"));
+                continue;
+            }
+            self.rows.push(HistoryRow {
+                seq: item["seq"].as_i64().unwrap_or_default(),
+                at: time(&item["at"])?,
+                instance: text(&item["id"]),
+                from: text(&item["from"]),
+                to: text(&item["to"]),
+                cause: text(&item["cause"]),
+                evidence: item["evidence"].clone(),
+            });
         }
+        self.rows.sort_by_key(|row| row.seq);
         Ok(())
     }
 
+    pub fn read_events(&mut self, path: &Path) -> Result<(), FaultsError> {
+        lines(path)?.iter().try_for_each(|event| self.add_event(event))
+    }
+
     fn add_event(&mut self, event: &Value) -> Result<(), FaultsError> {
-        let schema = event["schema"].as_str().unwrap_or_default();
+        let schema = text(&event["schema"]);
         let transition = match schema.split('/').next() {
             Some("vipwatch.transition") => event["seq"].as_i64(),
             Some("vipwatch.cause") => event["transition"].as_i64(),
+            Some("vipwatch.finding") => return self.add_finding(event),
             _ => None,
         };
         if let (Some(transition), Some(word)) = (transition, event["cause"].as_str()) {
             let (at, word) = (time(&event["at"])?, word.to_owned());
             self.causes.push(PublishedCause { transition, at, word });
         }
-        if !schema.starts_with("vipwatch.finding/") {
-            return Ok(());
-        }
-        let (instance, finding, at) = (text(&event["id"]), &event["finding"], time(&event["at"])?);
+        Ok(())
+    }
+
+    fn add_finding(&mut self, event: &Value) -> Result<(), FaultsError> {
+        let (subject, finding, at) = (text(&event["id"]), &event["finding"], time(&event["at"])?);
         let name = text(&finding["name"]);
-        let is_same = |span: &&mut FindingSpan| {
-            span.instance == instance && span.name == name && span.close.is_none()
-        };
-        let open = self.findings.iter_mut().rev().find(is_same);
+        let mut known = self.findings.iter_mut().rev();
+        let open = known.find(|span| span.is_about(&name, &subject) && span.close.is_none());
         match (event["state"].as_str(), open) {
-            (Some("open"), None) => self.findings.push(FindingSpan {
-                instance,
-                name,
-                open: at,
-                close: None,
-                text: text(&finding["text"]),
-            }),
+            (Some("open"), None) => {
+                let text = text(&finding["text"]);
+                let (id, close) = (String::new(), None);
+                self.findings.push(FindingSpan { id, subject, name, open: at, close, text });
+            }
             // The text of an open finding may change.
             (Some("changed"), Some(_)) => {}
             (Some("closed"), Some(span)) => span.close = Some(at),
-            (state, _) => self.problems.push(format!("{name} of {instance}: unexpected {state:?}")),
+            (state, _) => self.problems.push(format!("{name} of {subject}: unexpected {state:?}")),
         }
         Ok(())
     }
@@ -158,7 +135,7 @@ mod tests {
     fn an_end_belongs_to_the_last_beginning_and_needs_one() {
         let mut answers = NodeAnswers::default();
         for (state, at) in [("open", "01"), ("closed", "02"), ("open", "03")] {
-            answers.add_event(&event(state, &format!("2026-01-01T00:00:{at}Z"))).ok().unwrap();
+            answers.add_event(&event(state, &format!("2026-01-01T00:00:{at}Z"))).unwrap();
         }
         assert_eq!(answers.findings.len(), 2);
         assert_eq!(
@@ -166,7 +143,7 @@ mod tests {
             Some(1_000_000)
         );
         assert_eq!((answers.findings[1].close, answers.problems.len()), (None, 0));
-        answers.add_event(&event("open", "2026-01-01T00:00:04Z")).ok().unwrap();
+        answers.add_event(&event("open", "2026-01-01T00:00:04Z")).unwrap();
         assert_eq!(answers.problems.len(), 1);
     }
 }

@@ -1,52 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The checker of the cluster: judges the recordings of one run. It shares no code with the product.
-//!
-//! ```text
-//!   injector.jsonl ─▶ facts ─▶ published (which states can stand in etcd) ─▶ conditions ─┐
-//!   monitor.log ────┘                                                                    ├─▶ verdict
-//!   etcd.jsonl, documents.jsonl, notifications.jsonl, events.jsonl ─▶ recorded ──────────┘
-//! ```
+//! The rules of the cluster: from the facts follow the states that can stand in etcd, and from these states the findings,
+//! views and deliveries that are right.
 
+mod answers;
 mod conditions;
 mod deliveries;
 mod facts;
 mod findings;
 mod flapping;
 mod groups;
-mod node_findings;
+mod local;
 mod published;
-mod recorded;
+mod reach;
 mod views;
-mod witness;
 
 use std::path::Path;
 
+use self::answers::RecordedAnswers;
 use self::facts::RecordedFacts;
-use self::findings::FindingJudge;
 use self::published::{PublishTimes, Published};
-use self::recorded::RecordedAnswers;
+use super::recording::RecordedRun;
+use super::verdict::{RunVerdict, Strictness};
 use crate::FaultsError;
-use crate::check::verdict::{RunVerdict, Strictness};
 
-/// Judges the recordings in a directory.
-pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
-    let facts = RecordedFacts::read(directory)?;
+/// Judges the findings of the cluster, the documents of the nodes, and the notifications.
+pub fn judge(
+    directory: &Path,
+    run: RecordedRun,
+    strictness: Strictness,
+    verdict: &mut RunVerdict,
+) -> Result<(), FaultsError> {
+    let facts = RecordedFacts::of(run)?;
     let answers = RecordedAnswers::read(directory, &facts)?;
-    let mut verdict = RunVerdict {
-        seed: facts.run.setup.seed,
-        label: facts.run.setup.label.clone(),
-        faults: facts.run.faults(),
-        ..RunVerdict::default()
-    };
     let exact = Published { facts: &facts, times: PublishTimes::EXACT };
     // On a machine of unknown speed, more states are possible; the required findings are the same.
     let published = Published { facts: &facts, times: PublishTimes::of(strictness) };
-    let judge = FindingJudge::new(&exact, &published, strictness);
-    judge.all(&answers.findings, &mut verdict);
-    views::judge(&published, &answers, strictness, &mut verdict);
-    deliveries::judge(&facts, &answers, &mut verdict);
-    let local = node_findings::read(directory, &facts)?;
-    witness::judge(&published, &local, &answers.findings, &mut verdict);
-    node_findings::judge(directory, &published, &local, &mut verdict)?;
-    Ok(verdict)
+    findings::judge(&exact, &published, &answers.findings, strictness, verdict);
+    views::judge(&published, &answers, strictness, verdict);
+    deliveries::judge(&facts, &answers, verdict);
+    local::judge(&published, &answers, verdict);
+    Ok(())
 }

@@ -1,189 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares the findings of a node with the conditions under which they are right.
+//! Compares findings with the conditions under which they are right. The rules of the nodes and of the cluster compute the
+//! conditions.
 
-use super::answers::FindingSpan;
-use super::conditions::Condition;
-use super::run_record::RunRecord;
+use super::recording::RecordedRun;
 use super::verdict::{RunVerdict, Strictness};
-use crate::moment::{Micros, SECOND};
+use crate::moment::Micros;
 
-/// Recordings of one moment differ by less than this.
-const CLOCK_MARGIN: Micros = SECOND / 5;
+/// A finding, from its appearance to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FindingSpan {
+    /// The id of a finding of the cluster; empty for others.
+    pub id: String,
+    /// The instance, group or node that it is about, as messages name it.
+    pub subject: String,
+    pub name: String,
+    pub open: Micros,
+    /// `None` if it was open at the end.
+    pub close: Option<Micros>,
+    pub text: String,
+}
 
-/// A finding may open so long after its fact has ended: the node publishes findings at most once a second.
-const OPEN_LAG: Micros = 3 * SECOND / 2;
-
-pub fn judge(
-    record: &RunRecord,
-    node: usize,
-    conditions: &[Condition],
-    strictness: Strictness,
-    verdict: &mut RunVerdict,
-) {
-    let findings = &record.nodes[node].answers.findings;
-    for finding in findings {
-        judge_finding(record, node, finding, conditions, strictness, verdict);
+impl FindingSpan {
+    pub fn is_about(&self, name: &str, subject: &str) -> bool {
+        self.name == name && self.subject == subject
     }
-    for condition in conditions {
-        judge_condition(record, node, condition, findings, strictness, verdict);
+
+    /// Whether it was open at a moment of a period.
+    pub fn is_open_in(&self, start: Micros, end: Micros) -> bool {
+        self.open <= end && self.close.is_none_or(|close| close > start)
     }
 }
 
-/// A finding is right if a condition was true when it opened, and if it closes soon after the last one.
-fn judge_finding(
-    record: &RunRecord,
-    node: usize,
-    finding: &FindingSpan,
-    conditions: &[Condition],
-    strictness: Strictness,
-    verdict: &mut RunVerdict,
-) {
-    let FindingSpan { instance, name, open, text, .. } = finding;
-    let same: Vec<&Condition> = conditions
-        .iter()
-        .filter(|condition| {
-            condition.name == name
-                && record.run.setup.instances[condition.instance].name == *instance
-        })
-        .collect();
-    let is_right = |condition: &&&Condition| {
-        condition.start - CLOCK_MARGIN <= *open
-            && *open <= condition.end + strictness.limit(OPEN_LAG)
-    };
-    let place = format!("node {node} {instance}: {name} at {} s", record.run.clock(*open));
-    if !same.iter().any(|condition| is_right(&condition)) {
-        verdict.finding(name).false_positive += 1;
-        verdict.fail(
-            "finding-without-fault",
-            format!("{place} ({text}); {}", record.run.context(*open)),
-        );
-        return;
-    }
-    verdict.finding(name).true_positive += 1;
-    if strictness == Strictness::Deadlines {
-        judge_end(record, finding, &place, &same, verdict);
-    }
+/// A period in which a finding is right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    pub name: &'static str,
+    pub subject: String,
+    /// The finding may be open from this time on.
+    pub start: Micros,
+    pub end: Micros,
+    /// When the finding must be open; `None` if it need not open at all.
+    pub deadline: Option<Micros>,
+    /// When the finding must be closed; `None` if that is not judged.
+    pub close_by: Option<Micros>,
 }
 
-/// A finding closes soon after the end of its last condition.
-fn judge_end(
-    record: &RunRecord,
-    finding: &FindingSpan,
-    place: &str,
-    same: &[&Condition],
-    verdict: &mut RunVerdict,
-) {
-    let closed = finding.close.unwrap_or(record.run.end);
-    // Conditions that began while the finding was open keep it open.
-    let last = same
-        .iter()
-        .filter(|condition| condition.start - CLOCK_MARGIN <= closed)
-        .max_by_key(|condition| condition.close_by.unwrap_or(Micros::MAX));
-    let Some(last) = last else { return };
-    if last.close_by.is_some_and(|limit| closed > limit) {
-        verdict.finding(&finding.name).late += 1;
-        let (ended, closed) = (record.run.clock(last.end), record.run.clock(closed));
-        verdict.fail(
-            "finding-not-closed",
-            format!("{place}: the fact ended at {ended} s, the finding at {closed} s or later"),
-        );
-    }
+/// Judges findings of one run.
+pub struct FindingJudge<'a> {
+    pub run: &'a RecordedRun,
+    pub strictness: Strictness,
 }
 
-/// A condition that lasted until its deadline has a finding.
-fn judge_condition(
-    record: &RunRecord,
-    node: usize,
-    condition: &Condition,
-    findings: &[FindingSpan],
-    strictness: Strictness,
-    verdict: &mut RunVerdict,
-) {
-    let Some(deadline) = condition.deadline else { return };
-    let instance = &record.run.setup.instances[condition.instance].name;
-    let is_seen = |finding: &&FindingSpan| {
-        finding.name == condition.name
-            && finding.instance == *instance
-            && finding.open <= condition.end
-            && finding.close.is_none_or(|close| close > condition.start)
-    };
-    let place = format!(
-        "node {node} {instance}: {} since {} s",
-        condition.name,
-        record.run.clock(condition.start)
-    );
-    let Some(finding) = findings.iter().find(is_seen) else {
-        verdict.finding(condition.name).false_negative += 1;
-        verdict
-            .fail("finding-missing", format!("{place}; {}", record.run.context(condition.start)));
-        return;
-    };
-    if strictness == Strictness::Deadlines && finding.open > deadline {
-        verdict.finding(condition.name).late += 1;
-        let (open, deadline) = (record.run.clock(finding.open), record.run.clock(deadline));
-        verdict.fail(
-            "finding-late",
-            format!("{place}: opened at {open} s, the deadline was {deadline} s"),
-        );
+impl FindingJudge<'_> {
+    /// Where a finding was opened, for messages.
+    fn place(&self, finding: &FindingSpan) -> String {
+        format!("{}: {} at {} s", finding.subject, finding.name, self.run.clock(finding.open))
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::check::run_record::examples::record;
-
-    fn condition() -> Condition {
-        Condition {
-            name: "no-primary",
-            instance: 0,
-            start: 10 * SECOND,
-            end: 40 * SECOND,
-            deadline: Some(18 * SECOND),
-            close_by: Some(48 * SECOND),
+    /// Counts a finding that is right, or not. Returns whether its end is judged too.
+    pub fn opened(&self, finding: &FindingSpan, is_right: bool, verdict: &mut RunVerdict) -> bool {
+        if is_right {
+            verdict.finding(&finding.name).true_positive += 1;
+        } else {
+            let (place, context) = (self.place(finding), self.run.context(finding.open));
+            let text = format!("{place} ({}); {context}", finding.text);
+            verdict.unexpected_finding(&finding.name, text);
         }
+        is_right && self.strictness == Strictness::Deadlines
     }
 
-    /// The kinds of failure for findings that are open in these periods, in seconds.
-    fn failures(periods: &[(i64, Option<i64>)], strictness: Strictness) -> Vec<&'static str> {
-        let mut record = record();
-        record.nodes[1].answers.findings = periods
-            .iter()
-            .map(|(open, close)| FindingSpan {
-                instance: "VI_1".to_owned(),
-                name: "no-primary".to_owned(),
-                open: open * SECOND,
-                close: close.map(|close| close * SECOND),
-                text: String::new(),
-            })
-            .collect();
-        let mut verdict = RunVerdict::default();
-        judge(&record, 1, &[condition()], strictness, &mut verdict);
-        verdict.failures.iter().map(|failure| failure.kind).collect()
+    /// A finding was open for too long after its fact.
+    pub fn not_closed(&self, finding: &FindingSpan, ended: Micros, verdict: &mut RunVerdict) {
+        let closed = self.run.clock(finding.close.unwrap_or(self.run.end));
+        let (place, ended) = (self.place(finding), self.run.clock(ended));
+        let text =
+            format!("{place}: the fact ended at {ended} s, the finding at {closed} s or later");
+        verdict.late_finding("finding-not-closed", &finding.name, text);
     }
 
-    #[test]
-    fn a_finding_in_time_is_right() {
-        assert_eq!(failures(&[(15, Some(45))], Strictness::Deadlines), [""; 0]);
+    /// A finding was closed while its fact was true.
+    pub fn closed_early(&self, finding: &FindingSpan, closed: Micros, verdict: &mut RunVerdict) {
+        let (place, closed) = (self.place(finding), self.run.clock(closed));
+        let text = format!("{place}: closed at {closed} s, while its fact was true");
+        verdict.late_finding("finding-closed-early", &finding.name, text);
     }
 
-    #[test]
-    fn a_missing_finding_is_a_failure_in_every_run() {
-        assert_eq!(failures(&[], Strictness::Deadlines), ["finding-missing"]);
-        assert_eq!(failures(&[], Strictness::Presence), ["finding-missing"]);
-    }
-
-    #[test]
-    fn a_late_finding_is_a_failure_only_where_deadlines_are_judged() {
-        assert_eq!(failures(&[(25, Some(45))], Strictness::Deadlines), ["finding-late"]);
-        assert_eq!(failures(&[(25, Some(45))], Strictness::Presence), [""; 0]);
-        assert_eq!(failures(&[(15, Some(60))], Strictness::Deadlines), ["finding-not-closed"]);
-        assert_eq!(failures(&[(15, None)], Strictness::Deadlines), ["finding-not-closed"]);
-    }
-
-    #[test]
-    fn a_finding_before_its_fact_is_a_failure() {
-        let kinds = failures(&[(5, Some(8)), (15, Some(45))], Strictness::Deadlines);
-        assert_eq!(kinds, ["finding-without-fault"]);
+    /// A condition that lasted until its deadline has a finding.
+    pub fn required(
+        &self,
+        condition: &Condition,
+        findings: &[FindingSpan],
+        verdict: &mut RunVerdict,
+    ) {
+        let Condition { name, subject, start, end, deadline, .. } = condition;
+        let Some(deadline) = *deadline else { return };
+        let place = format!("{subject}: {name} since {} s", self.run.clock(*start));
+        let is_seen = |finding: &&FindingSpan| {
+            finding.is_about(name, subject) && finding.is_open_in(*start, *end)
+        };
+        let Some(finding) = findings.iter().find(is_seen) else {
+            let text = format!("{place}; {}", self.run.context(*start));
+            return verdict.missing_finding(name, text);
+        };
+        if self.strictness == Strictness::Deadlines && finding.open > deadline {
+            let (open, deadline) = (self.run.clock(finding.open), self.run.clock(deadline));
+            let text = format!("{place}: opened at {open} s, the deadline was {deadline} s");
+            verdict.late_finding("finding-late", name, text);
+        }
     }
 }

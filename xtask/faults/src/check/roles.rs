@@ -4,58 +4,40 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::periods::{Span, push};
 use crate::FaultsError;
 use crate::moment::{Micros, parse};
-use crate::setup::InstanceFacts;
-
-/// A period in which a value did not change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span<T> {
-    pub start: Micros,
-    pub end: Micros,
-    pub value: T,
-}
-
-impl<T> Span<T> {
-    pub fn overlaps(&self, start: Micros, end: Micros) -> bool {
-        self.start < end && start < self.end
-    }
-}
+use crate::setup::{InstanceFacts, LINK};
 
 /// One line of the recording.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum KernelEvent {
-    Link {
-        name: String,
-        is_up: bool,
-    },
-    LinkGone {
-        name: String,
-    },
-    Address {
-        link: String,
-        cidr: String,
-    },
-    AddressGone {
-        link: String,
-        cidr: String,
-    },
-    /// The address exists, but duplicate address detection has not ended or has failed.
-    AddressUnusable {
-        link: String,
-        cidr: String,
-    },
+#[derive(Debug, PartialEq, Eq)]
+struct KernelEvent {
+    link: String,
+    /// The address with its prefix length; `None` for the link itself.
+    cidr: Option<String>,
+    state: KernelState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KernelState {
+    /// A link is up and has a carrier; an address can be used.
+    Usable,
+    /// A link is down; duplicate address detection of an address has not ended or has failed.
+    Unusable,
+    Gone,
 }
 
 /// The links and addresses of one node.
 #[derive(Default)]
-struct KernelState {
-    /// Whether each existing link is up and has a carrier.
+struct KernelTables {
+    /// Whether each existing link is usable.
     links: BTreeMap<String, bool>,
+    /// Pairs of a link and an address.
     addresses: BTreeSet<(String, String)>,
 }
 
 /// The roles and the state of the link of one node.
+#[derive(Default)]
 pub struct NodeTimeline {
     /// For each instance, its roles.
     pub roles: Vec<Vec<Span<&'static str>>>,
@@ -63,21 +45,16 @@ pub struct NodeTimeline {
     pub link: Vec<Span<bool>>,
 }
 
-/// When the configured addresses of the first instance changed; the first entry is the beginning.
-pub type ConfiguredAddresses = [(Micros, Vec<String>)];
-
-/// Reads the recordings of one node.
+/// Reads the recordings of one node. `configured` has the addresses of the first instance from each change on.
 pub fn read(
     directory: &Path,
     instances: &[InstanceFacts],
-    configured: &ConfiguredAddresses,
+    configured: &[(Micros, Vec<String>)],
     end: Micros,
 ) -> Result<NodeTimeline, FaultsError> {
-    let mut state = KernelState::default();
+    let mut tables = KernelTables::default();
     for line in std::fs::read_to_string(directory.join("initial.log"))?.lines() {
-        if let Some(event) = event(line) {
-            state.apply(event);
-        }
+        tables.apply(event(line));
     }
     let mut events: Vec<(Micros, Option<KernelEvent>)> = Vec::new();
     for line in std::fs::read_to_string(directory.join("monitor.log"))?.lines() {
@@ -92,82 +69,45 @@ pub fn read(
     events.extend(configured.iter().map(|(at, _)| (*at, None)));
     events.sort_by_key(|(at, _)| *at);
     let mut timeline = NodeTimeline { roles: vec![Vec::new(); instances.len()], link: Vec::new() };
+    let mut add = |at: Micros, tables: &KernelTables| {
+        for (index, instance) in instances.iter().enumerate() {
+            let own = configured.iter().rev().find(|(since, _)| index == 0 && *since <= at);
+            let addresses = own.map_or(&instance.addresses, |(_, addresses)| addresses);
+            let role = tables.role(&instance.address_link, addresses);
+            push(&mut timeline.roles[index], at, end, role);
+        }
+        push(&mut timeline.link, at, end, tables.is_up(LINK));
+    };
     for (at, event) in events {
-        if state.add_unreported(event.as_ref()) {
-            timeline.push(at - 1, &state, instances, configured);
+        if event.as_ref().is_some_and(|event| tables.add_unreported(event)) {
+            add(at - 1, &tables);
         }
-        if let Some(event) = event {
-            state.apply(event);
-        }
-        timeline.push(at, &state, instances, configured);
+        tables.apply(event);
+        add(at, &tables);
     }
-    timeline.roles.iter_mut().for_each(|spans| close(spans, end));
-    close(&mut timeline.link, end);
     Ok(timeline)
 }
 
-impl NodeTimeline {
-    /// Adds the state of a moment.
-    fn push(
-        &mut self,
-        at: Micros,
-        state: &KernelState,
-        instances: &[InstanceFacts],
-        configured: &ConfiguredAddresses,
-    ) {
-        for (index, instance) in instances.iter().enumerate() {
-            let addresses = match configured.iter().rev().find(|(since, _)| *since <= at) {
-                Some((_, addresses)) if index == 0 => addresses,
-                _ => &instance.addresses,
-            };
-            push(&mut self.roles[index], at, state.role(instance, addresses));
-        }
-        push(&mut self.link, at, state.is_up(crate::setup::LINK));
-    }
-}
-
-fn push<T: PartialEq>(spans: &mut Vec<Span<T>>, at: Micros, value: T) {
-    match spans.last_mut() {
-        Some(last) if last.value == value => {}
-        Some(last) => {
-            last.end = at;
-            spans.push(Span { start: at, end: Micros::MAX, value });
-        }
-        None => spans.push(Span { start: at, end: Micros::MAX, value }),
-    }
-}
-
-fn close<T>(spans: &mut [Span<T>], end: Micros) {
-    if let Some(last) = spans.last_mut() {
-        last.end = end;
-    }
-}
-
-impl KernelState {
-    fn apply(&mut self, event: KernelEvent) {
-        match event {
-            KernelEvent::Link { name, is_up } => {
-                self.links.insert(name, is_up);
+impl KernelTables {
+    fn apply(&mut self, event: Option<KernelEvent>) {
+        let Some(KernelEvent { link, cidr, state }) = event else { return };
+        match (cidr, state) {
+            (None, KernelState::Gone) => {
+                self.addresses.retain(|(other, _)| *other != link);
+                self.links.remove(&link);
             }
-            KernelEvent::LinkGone { name } => {
-                self.addresses.retain(|(link, _)| *link != name);
-                self.links.remove(&name);
-            }
-            KernelEvent::Address { link, cidr } => {
-                self.addresses.insert((link, cidr));
-            }
-            KernelEvent::AddressGone { link, cidr }
-            | KernelEvent::AddressUnusable { link, cidr } => {
-                self.addresses.remove(&(link, cidr));
-            }
+            (None, state) => drop(self.links.insert(link, state == KernelState::Usable)),
+            (Some(cidr), KernelState::Usable) => drop(self.addresses.insert((link, cidr))),
+            (Some(cidr), _) => drop(self.addresses.remove(&(link, cidr))),
         }
     }
 
     /// Adds an address that the kernel reports as removed, and has not reported as added: it reports a new IPv6 address
     /// a little later, and not at all if the address is removed before. Returns whether there was such an address.
-    fn add_unreported(&mut self, event: Option<&KernelEvent>) -> bool {
-        let Some(KernelEvent::AddressGone { link, cidr }) = event else { return false };
-        self.links.contains_key(link) && self.addresses.insert((link.clone(), cidr.clone()))
+    fn add_unreported(&mut self, event: &KernelEvent) -> bool {
+        let (Some(cidr), KernelState::Gone) = (&event.cidr, event.state) else { return false };
+        self.links.contains_key(&event.link)
+            && self.addresses.insert((event.link.clone(), cidr.clone()))
     }
 
     fn is_up(&self, link: &str) -> bool {
@@ -175,12 +115,11 @@ impl KernelState {
     }
 
     /// The role as the reference defines it: docs/reference/cli.md, "Roles".
-    fn role(&self, instance: &InstanceFacts, addresses: &[String]) -> &'static str {
-        let link = &instance.address_link;
-        let is_held = |cidr: &&String| self.addresses.contains(&(link.clone(), (*cidr).clone()));
+    fn role(&self, link: &str, addresses: &[String]) -> &'static str {
+        let is_held = |cidr: &&String| self.addresses.contains(&(link.to_owned(), (*cidr).clone()));
         match addresses.iter().filter(is_held).count() {
             held if held == addresses.len() => "primary",
-            0 if self.is_up(link) && self.is_up(crate::setup::LINK) => "backup",
+            0 if self.is_up(link) && self.is_up(LINK) => "backup",
             0 => "fault",
             _ => "partial",
         }
@@ -188,72 +127,59 @@ impl KernelState {
 }
 
 /// Parses one line of `ip -o link`, `ip -o address` or `ip -o monitor`.
-fn event(line: &str) -> Option<KernelEvent> {
-    let (is_gone, line) = match line.strip_prefix("Deleted ") {
-        Some(rest) => (true, rest),
-        None => (false, line),
-    };
-    let mut words = line.split_whitespace().skip(1);
+fn event(text: &str) -> Option<KernelEvent> {
+    let deleted = text.strip_prefix("Deleted ");
+    let mut words = deleted.unwrap_or(text).split_whitespace().skip(1);
     let name = words.next()?;
+    let state = |is_usable: bool| match (deleted.is_some(), is_usable) {
+        (true, _) => KernelState::Gone,
+        (false, true) => KernelState::Usable,
+        (false, false) => KernelState::Unusable,
+    };
     if let Some(name) = name.strip_suffix(':') {
-        let name = name.split('@').next().unwrap_or(name).to_owned();
-        let flags = words.next()?.trim_matches(['<', '>']);
-        let has = |flag: &str| flags.split(',').any(|other| other == flag);
-        // The kernel reports a port that leaves a bridge as a deleted entry of the family AF_BRIDGE; nodes have none.
-        let is_up = has("UP") && has("LOWER_UP");
-        return Some(if is_gone {
-            KernelEvent::LinkGone { name }
-        } else {
-            KernelEvent::Link { name, is_up }
-        });
+        let link = name.split('@').next().unwrap_or(name).to_owned();
+        let flags: Vec<&str> = words.next()?.trim_matches(['<', '>']).split(',').collect();
+        let is_up = flags.contains(&"UP") && flags.contains(&"LOWER_UP");
+        return Some(KernelEvent { link, cidr: None, state: state(is_up) });
     }
-    let (device, family, cidr) = (name.to_owned(), words.next()?, words.next()?.to_owned());
-    if !matches!(family, "inet" | "inet6") {
+    if !matches!(words.next()?, "inet" | "inet6") {
         return None;
     }
-    let is_usable = !line.split_whitespace().any(|word| matches!(word, "tentative" | "dadfailed"));
-    Some(match (is_gone, is_usable) {
-        (true, _) => KernelEvent::AddressGone { link: device, cidr },
-        (false, false) => KernelEvent::AddressUnusable { link: device, cidr },
-        (false, true) => KernelEvent::Address { link: device, cidr },
-    })
+    let cidr = Some(words.next()?.to_owned());
+    let is_usable = !words.any(|word| matches!(word, "tentative" | "dadfailed"));
+    Some(KernelEvent { link: name.to_owned(), cidr, state: state(is_usable) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn parsed(line: &str) -> Option<(String, Option<String>, KernelState)> {
+        event(line).map(|event| (event.link, event.cidr, event.state))
+    }
+
     #[test]
     fn lines_of_ip_are_parsed() {
-        let up = event(
-            "3: eth0@if4: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 master br0 state UP \\    link/ether",
-        );
-        assert_eq!(up, Some(KernelEvent::Link { name: "eth0".to_owned(), is_up: true }));
-        let down = event("3: eth0@if4: <NO-CARRIER,BROADCAST,UP> mtu 1500");
-        assert_eq!(down, Some(KernelEvent::Link { name: "eth0".to_owned(), is_up: false }));
-        let gone =
-            event("Deleted 2: eth0    inet6 fe80::1:100/64 scope link \\       valid_lft forever");
-        let (link, cidr) = ("eth0".to_owned(), "fe80::1:100/64".to_owned());
-        assert_eq!(gone, Some(KernelEvent::AddressGone { link, cidr }));
-        assert_eq!(
-            event("2: eth0    inet6 fd09::1/64 scope global tentative")
-                .map(|event| { matches!(event, KernelEvent::AddressUnusable { .. }) }),
-            Some(true)
-        );
+        let link = |state| Some(("eth0".to_owned(), None, state));
+        let up = "3: eth0@if4: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 master br0 state UP \\    link/ether";
+        assert_eq!(parsed(up), link(KernelState::Usable));
+        let down = "3: eth0@if4: <NO-CARRIER,BROADCAST,UP> mtu 1500";
+        assert_eq!(parsed(down), link(KernelState::Unusable));
+        assert_eq!(parsed(&format!("Deleted {down}")), link(KernelState::Gone));
+        let address = |cidr: &str, state| Some(("eth0".to_owned(), Some(cidr.to_owned()), state));
+        let gone = "Deleted 2: eth0    inet6 fe80::1:100/64 scope link \\       valid_lft forever";
+        assert_eq!(parsed(gone), address("fe80::1:100/64", KernelState::Gone));
+        let tentative = "2: eth0    inet6 fd09::1/64 scope global tentative";
+        assert_eq!(parsed(tentative), address("fd09::1/64", KernelState::Unusable));
     }
 
     #[test]
     fn roles_follow_addresses_and_links() {
-        let instance = InstanceFacts {
-            name: "VI_1".to_owned(),
-            vrid: 51,
-            addresses: vec!["10.9.0.101/24".to_owned(), "10.9.0.102/24".to_owned()],
-            address_link: "eth0".to_owned(),
-        };
-        let mut state = KernelState::default();
+        let addresses = ["10.9.0.101/24".to_owned(), "10.9.0.102/24".to_owned()];
+        let mut tables = KernelTables::default();
         let mut role = |line: &str| {
-            state.apply(event(line).unwrap());
-            state.role(&instance, &instance.addresses)
+            tables.apply(event(line));
+            tables.role("eth0", &addresses)
         };
         assert_eq!(role("2: eth0@if4: <UP,LOWER_UP> mtu"), "backup");
         assert_eq!(role("2: eth0    inet 10.9.0.101/24 scope global"), "partial");

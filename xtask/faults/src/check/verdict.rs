@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::moment::Micros;
 
@@ -27,7 +27,7 @@ impl Strictness {
 }
 
 /// Counts of one kind of finding, or of one cause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct JudgedCount {
     /// Right and expected.
     pub true_positive: u32,
@@ -39,55 +39,24 @@ pub struct JudgedCount {
     pub late: u32,
 }
 
-impl JudgedCount {
-    pub fn add(&mut self, other: Self) {
-        self.true_positive += other.true_positive;
-        self.false_positive += other.false_positive;
-        self.false_negative += other.false_negative;
-        self.late += other.late;
-    }
-
-    /// The share of right answers among the reported ones; `None` without any.
-    pub fn precision(self) -> Option<f64> {
-        share(self.true_positive, self.true_positive + self.false_positive)
-    }
-
-    /// The share of right answers among the expected ones; `None` without any.
-    pub fn recall(self) -> Option<f64> {
-        share(self.true_positive, self.true_positive + self.false_negative)
-    }
-
-    fn document(self) -> Value {
-        json!({
-            "true_positive": self.true_positive,
-            "false_positive": self.false_positive,
-            "false_negative": self.false_negative,
-            "late": self.late,
-        })
-    }
-}
-
-/// The part that `part` is of `whole`, from 0 to 1; `None` if there is no whole.
-pub fn share(part: u32, whole: u32) -> Option<f64> {
-    (whole > 0).then(|| f64::from(part) / f64::from(whole))
-}
-
 /// One reason why a run failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunFailure {
-    /// `finding-missing`, `finding-late`, `finding-not-closed`, `finding-without-fault`, `cause-wrong`,
-    /// `cause-missing`, `cause-event-missing`, `cause-event-wrong`, `cause-event-late`, `evidence-wrong`, `transition-missing`, `transition-wrong`, `lab`.
+    /// One of the words in docs/reference/faults.md, `answers`, or `lab`.
     pub kind: &'static str,
     pub text: String,
 }
 
 /// The result of one run.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct RunVerdict {
     pub seed: u64,
     pub label: String,
     /// The words of the injected faults.
     pub faults: Vec<String>,
+    /// The run is about the cluster. Its checker does not judge causes.
+    #[serde(skip)]
+    pub is_cluster: bool,
     pub findings: BTreeMap<String, JudgedCount>,
     pub causes: BTreeMap<String, JudgedCount>,
     /// How often `unknown` was right, by its reason.
@@ -113,26 +82,24 @@ impl RunVerdict {
         self.findings.entry(name.to_owned()).or_default()
     }
 
-    pub fn cause(&mut self, word: &str) -> &mut JudgedCount {
-        self.causes.entry(word.to_owned()).or_default()
+    /// A finding without a reason.
+    pub fn unexpected_finding(&mut self, name: &str, text: String) {
+        self.finding(name).false_positive += 1;
+        self.fail("finding-without-fault", text);
     }
 
-    pub fn document(&self) -> Value {
-        let counts = |counts: &BTreeMap<String, JudgedCount>| -> Value {
-            counts.iter().map(|(name, count)| (name.clone(), count.document())).collect()
-        };
-        let failures = self.failures.iter();
-        json!({
-            "seed": self.seed,
-            "label": self.label,
-            "faults": self.faults,
-            "transitions": self.transitions,
-            "findings": counts(&self.findings),
-            "causes": counts(&self.causes),
-            "unknown_reasons": self.unknown_reasons,
-            "failures": failures
-                .map(|failure| json!({ "kind": failure.kind, "text": failure.text }))
-                .collect::<Vec<_>>(),
-        })
+    pub fn missing_finding(&mut self, name: &str, text: String) {
+        self.finding(name).false_negative += 1;
+        self.fail("finding-missing", text);
+    }
+
+    /// A finding that was opened or closed at the wrong time.
+    pub fn late_finding(&mut self, kind: &'static str, name: &str, text: String) {
+        self.finding(name).late += 1;
+        self.fail(kind, text);
+    }
+
+    pub fn cause(&mut self, word: &str) -> &mut JudgedCount {
+        self.causes.entry(word.to_owned()).or_default()
     }
 }

@@ -22,19 +22,9 @@ pub struct WireAdvert {
     pub port: u32,
     pub direction: PortDirection,
     pub source: IpAddr,
-    pub version: u8,
     pub vrid: u8,
     pub priority: u8,
-    pub interval_millis: u32,
     pub addresses: Vec<IpAddr>,
-}
-
-/// Reads all adverts of a file with the link type `LINUX_SLL2`, in the order of their times.
-pub fn read(path: &Path) -> Result<Vec<WireAdvert>, FaultsError> {
-    let bytes = std::fs::read(path)?;
-    let mut adverts = parse(&bytes)?;
-    adverts.sort_by_key(|advert| advert.at);
-    Ok(adverts)
 }
 
 const SLL2: u32 = 276;
@@ -43,25 +33,27 @@ const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 const SLL2_HEADER: usize = 20;
 
+/// Reads all adverts of a file with the link type `LINUX_SLL2`, in the order of their times.
+pub fn read(path: &Path) -> Result<Vec<WireAdvert>, FaultsError> {
+    let mut adverts = parse(&std::fs::read(path)?)?;
+    adverts.sort_by_key(|advert| advert.at);
+    Ok(adverts)
+}
+
 fn parse(bytes: &[u8]) -> Result<Vec<WireAdvert>, FaultsError> {
-    let header =
-        bytes.get(..FILE_HEADER).ok_or_else(|| FaultsError("no capture file".to_owned()))?;
-    let nanos = match little(header, 0) {
-        0xa1b2_c3d4 => false,
-        0xa1b2_3c4d => true,
-        magic => return Err(FaultsError(format!("unknown magic number {magic:#x} of a capture"))),
+    // A number of microseconds has one unit, a number of nanoseconds has 1000.
+    let units = match (little(bytes, 0), little(bytes, 20) & 0xffff) {
+        (0xa1b2_c3d4, SLL2) if bytes.len() >= FILE_HEADER => 1,
+        (0xa1b2_3c4d, SLL2) if bytes.len() >= FILE_HEADER => 1000,
+        _ => return Err(FaultsError("no capture file with the type LINUX_SLL2".to_owned())),
     };
-    if little(header, 20) & 0xffff != SLL2 {
-        return Err(FaultsError("the capture has another link type than LINUX_SLL2".to_owned()));
-    }
     let mut adverts = Vec::new();
     let mut rest = &bytes[FILE_HEADER..];
     // The last record may be cut off: the recorder was killed.
     while rest.len() >= RECORD_HEADER {
         let length = usize::try_from(little(rest, 8))?;
         let Some(packet) = rest.get(RECORD_HEADER..RECORD_HEADER + length) else { break };
-        let fraction = i64::from(little(rest, 4)) / if nanos { 1000 } else { 1 };
-        let at = i64::from(little(rest, 0)) * 1_000_000 + fraction;
+        let at = i64::from(little(rest, 0)) * 1_000_000 + i64::from(little(rest, 4)) / units;
         adverts.extend(frame(packet, at));
         rest = &rest[RECORD_HEADER + length..];
     }
@@ -81,62 +73,40 @@ fn frame(packet: &[u8], at: Micros) -> Option<WireAdvert> {
         6 => ipv6(ip)?,
         _ => return None,
     };
-    advert(vrrp, source).map(|advert| WireAdvert { at, port, direction, ..advert })
+    // RFC 3768, section 5.1, and RFC 5798, section 5.1.
+    let head = vrrp.get(..8)?;
+    if !matches!(head[0], 0x21 | 0x31) {
+        return None;
+    }
+    let size = if source.is_ipv4() { 4 } else { 16 };
+    let list = vrrp.get(8..8 + usize::from(head[3]) * size)?;
+    let addresses = list.chunks_exact(size).filter_map(address).collect();
+    Some(WireAdvert { at, port, direction, source, vrid: head[1], priority: head[2], addresses })
 }
 
+/// The source and the VRRP packet of an IPv4 packet.
 fn ipv4(ip: &[u8]) -> Option<(IpAddr, &[u8])> {
     let header = usize::from(ip[0] & 0xf) * 4;
     let total = usize::from(u16::from_be_bytes(ip.get(2..4)?.try_into().ok()?));
-    let source: [u8; 4] = ip.get(12..16)?.try_into().ok()?;
-    let payload = ip.get(header..total)?;
+    let (source, payload) = (address(ip.get(12..16)?)?, ip.get(header..total)?);
     match ip[9] {
-        112 => Some((Ipv4Addr::from(source).into(), payload)),
+        112 => Some((source, payload)),
         // An authentication header: its length is in units of four bytes, without the first two.
-        51 => {
-            let length = (usize::from(*payload.get(1)?) + 2) * 4;
-            Some((Ipv4Addr::from(source).into(), payload.get(length..)?))
-        }
+        51 => Some((source, payload.get((usize::from(*payload.get(1)?) + 2) * 4..)?)),
         _ => None,
     }
 }
 
+/// The source and the VRRP packet of an IPv6 packet.
 fn ipv6(ip: &[u8]) -> Option<(IpAddr, &[u8])> {
     let length = usize::from(u16::from_be_bytes(ip.get(4..6)?.try_into().ok()?));
-    let source: [u8; 16] = ip.get(8..24)?.try_into().ok()?;
-    (ip[6] == 112).then_some((Ipv6Addr::from(source).into(), ip.get(40..40 + length)?))
+    let (source, payload) = (address(ip.get(8..24)?)?, ip.get(40..40 + length)?);
+    (ip[6] == 112).then_some((source, payload))
 }
 
-/// Decodes RFC 3768, section 5.1, and RFC 5798, section 5.1.
-fn advert(vrrp: &[u8], source: IpAddr) -> Option<WireAdvert> {
-    let head = vrrp.get(..8)?;
-    let version = head[0] >> 4;
-    if head[0] & 0xf != 1 || !matches!(version, 2 | 3) {
-        return None;
-    }
-    let interval_millis = if version == 2 {
-        u32::from(head[5]) * 1000
-    } else {
-        u32::from(u16::from_be_bytes([head[4] & 0xf, head[5]])) * 10
-    };
-    let size = if source.is_ipv4() { 4 } else { 16 };
-    let list = vrrp.get(8..8 + usize::from(head[3]) * size)?;
-    let address = |bytes: &[u8]| -> Option<IpAddr> {
-        Some(match <[u8; 4]>::try_from(bytes) {
-            Ok(ipv4) => Ipv4Addr::from(ipv4).into(),
-            Err(_) => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into(),
-        })
-    };
-    Some(WireAdvert {
-        at: 0,
-        port: 0,
-        direction: PortDirection::FromHost,
-        source,
-        version,
-        vrid: head[1],
-        priority: head[2],
-        interval_millis,
-        addresses: list.chunks_exact(size).filter_map(address).collect(),
-    })
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let ipv4 = <[u8; 4]>::try_from(bytes).map(|ipv4| Ipv4Addr::from(ipv4).into()).ok();
+    ipv4.or_else(|| Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()))
 }
 
 fn little(bytes: &[u8], at: usize) -> u32 {
@@ -169,10 +139,8 @@ mod tests {
                 port: 7,
                 direction: PortDirection::ToHost,
                 source: "10.9.0.1".parse().unwrap(),
-                version: 2,
                 vrid: 51,
                 priority: 150,
-                interval_millis: 1000,
                 addresses: vec!["10.9.0.101".parse().unwrap()],
             }]
         );

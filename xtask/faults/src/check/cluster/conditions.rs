@@ -2,54 +2,19 @@
 //! Whether the condition of each finding held, over time. A condition is certain if it holds for every state that can stand
 //! in etcd, and possible if it holds for at least one.
 
-use std::collections::BTreeSet;
-
 use super::groups::LabGroup;
 use super::published::{PossibleStates, Presence, Published, SIMULATED_NODE};
+use crate::check::periods::{Holds, Span, push};
 use crate::moment::Micros;
-
-/// The subject of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FactSubject {
-    Group(LabGroup),
-    Node(usize),
-}
-
-/// Whether a condition holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Holds {
-    No,
-    Maybe,
-    Yes,
-}
-
-impl Holds {
-    /// `Yes` if all values are true, `No` if none is.
-    pub fn of_all(values: impl Iterator<Item = bool>) -> Self {
-        let values: BTreeSet<bool> = values.collect();
-        match (values.contains(&true), values.contains(&false)) {
-            (true, false) => Self::Yes,
-            (true, true) => Self::Maybe,
-            (false, _) => Self::No,
-        }
-    }
-}
-
-/// A period in which a condition has one value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HoldsSpan {
-    pub from: Micros,
-    pub to: Micros,
-    pub holds: Holds,
-}
 
 /// A condition over time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionTimeline {
     /// The name of its finding.
     pub name: &'static str,
-    pub subject: FactSubject,
-    pub spans: Vec<HoldsSpan>,
+    /// The group or node, as messages name it.
+    pub subject: String,
+    pub spans: Vec<Span<Holds>>,
 }
 
 /// One state of a node, out of the possible ones.
@@ -60,16 +25,6 @@ struct NodeState {
     is_edited: bool,
     silence: Holds,
     difference: Holds,
-}
-
-impl NodeState {
-    fn is_live(self) -> bool {
-        self.presence == Presence::Live
-    }
-
-    fn is_claiming(self) -> bool {
-        self.is_live() && matches!(self.role, "primary" | "partial")
-    }
 }
 
 const AMBIGUOUS: &str = "cluster-ambiguous-group";
@@ -88,36 +43,30 @@ const GROUP_FINDINGS: [&str; 6] = [
 pub fn timelines(published: &Published<'_>) -> Vec<ConditionTimeline> {
     let mut timelines = Vec::new();
     for group in LabGroup::all(published.facts) {
+        let subject = group.text(published.facts);
         for name in GROUP_FINDINGS {
             let spans = spans(published, |at| group_holds(published, name, group, at));
-            timelines.push(ConditionTimeline { name, subject: FactSubject::Group(group), spans });
+            timelines.push(ConditionTimeline { name, subject: subject.clone(), spans });
         }
     }
     for node in 0..=SIMULATED_NODE {
         let holds = |at: Micros| {
             let presence = published.node_presence(node, at);
-            Holds::of_all(presence.iter().map(|presence| *presence == Presence::Lost))
+            Holds::of(presence.iter().map(|presence| *presence == Presence::Lost))
         };
-        let subject = FactSubject::Node(node);
-        timelines.push(ConditionTimeline {
-            name: "cluster-node-lost",
-            subject,
-            spans: spans(published, holds),
-        });
+        let (name, subject) = ("cluster-node-lost", format!("node {node}"));
+        timelines.push(ConditionTimeline { name, subject, spans: spans(published, holds) });
     }
     timelines
 }
 
 /// The value of a condition between each two changes.
-fn spans(published: &Published<'_>, holds: impl Fn(Micros) -> Holds) -> Vec<HoldsSpan> {
+fn spans(published: &Published<'_>, holds: impl Fn(Micros) -> Holds) -> Vec<Span<Holds>> {
     let changes: Vec<Micros> = published.changes().into_iter().collect();
-    let mut spans: Vec<HoldsSpan> = Vec::new();
+    let mut spans: Vec<Span<Holds>> = Vec::new();
     for pair in changes.windows(2) {
         let holds = holds(i64::midpoint(pair[0], pair[1]));
-        match spans.last_mut().filter(|last| last.holds == holds) {
-            Some(last) => last.to = pair[1],
-            None => spans.push(HoldsSpan { from: pair[0], to: pair[1], holds }),
-        }
+        push(&mut spans, pair[0], published.facts.run.end, holds);
     }
     spans
 }
@@ -135,65 +84,64 @@ fn group_holds(published: &Published<'_>, name: &str, group: LabGroup, at: Micro
 fn unambiguous_holds(published: &Published<'_>, name: &str, group: LabGroup, at: Micros) -> Holds {
     let nodes: Vec<PossibleStates> =
         (0..=SIMULATED_NODE).map(|node| published.states(node, group, at)).collect();
-    let min_backups = published.facts.min_backups;
     let combinations = combinations(&nodes);
-    let values: BTreeSet<Holds> =
-        combinations.iter().map(|nodes| holds(name, nodes, min_backups)).collect();
-    match (values.first(), values.last()) {
-        (Some(first), Some(last)) if first == last => *first,
-        _ => Holds::Maybe,
-    }
+    let holds = |nodes: &Vec<NodeState>| holds(name, nodes, published.facts.min_backups);
+    let first = combinations.first().map(holds);
+    let is_same = combinations.iter().map(holds).all(|holds| Some(holds) == first);
+    first.filter(|_| is_same).unwrap_or(Holds::Maybe)
 }
 
 /// All combinations of the possible states.
 fn combinations(nodes: &[PossibleStates]) -> Vec<Vec<NodeState>> {
     let mut all: Vec<Vec<NodeState>> = vec![Vec::new()];
     for node in nodes {
-        let mut next = Vec::new();
-        for before in &all {
-            for presence in &node.presence {
-                for role in &node.roles {
-                    for is_edited in &node.is_edited {
-                        let (presence, is_edited) = (*presence, *is_edited);
-                        let mut states = before.clone();
-                        let (silence, difference) = (node.silence, node.difference);
-                        states.push(NodeState { presence, role, is_edited, silence, difference });
-                        next.push(states);
-                    }
-                }
+        let PossibleStates { silence, difference, .. } = *node;
+        let mut states = Vec::new();
+        for &presence in &node.presence {
+            for &role in &node.roles {
+                let edits = node.edit.values().iter();
+                states.extend(edits.map(|&is_edited| NodeState {
+                    presence,
+                    role,
+                    is_edited,
+                    silence,
+                    difference,
+                }));
             }
         }
-        all = next;
+        let with = |before: &Vec<NodeState>| {
+            let before = before.clone();
+            states.clone().into_iter().map(move |state| [&before[..], &[state]].concat())
+        };
+        all = all.iter().flat_map(with).collect();
     }
     all
 }
 
 /// Whether the condition of a finding about a group holds in one state of all nodes.
 fn holds(name: &str, nodes: &[NodeState], min_backups: usize) -> Holds {
-    let known: Vec<NodeState> =
-        nodes.iter().copied().filter(|node| node.presence != Presence::Absent).collect();
-    let live: Vec<NodeState> = known.iter().copied().filter(|node| node.is_live()).collect();
-    let claims = live.iter().filter(|node| node.is_claiming()).count();
-    let backups = live.iter().filter(|node| node.role == "backup").count();
-    let yes = |is_true: bool| if is_true { Holds::Yes } else { Holds::No };
+    let known = nodes.iter().filter(|node| node.presence != Presence::Absent).count();
+    let live: Vec<&NodeState> =
+        nodes.iter().filter(|node| node.presence == Presence::Live).collect();
+    let is_claim = |node: &&&NodeState| matches!(node.role, "primary" | "partial");
+    let claims = live.iter().filter(is_claim).count();
+    let backups: Vec<&&NodeState> = live.iter().filter(|node| node.role == "backup").collect();
     match name {
-        "cluster-two-primaries" => yes(claims >= 2),
-        "cluster-no-primary" if claims == 0 && live.len() == known.len() && known.len() >= 2 => {
-            Holds::Yes
-        }
+        "cluster-two-primaries" => Holds::of([claims >= 2]),
+        "cluster-no-primary" if claims == 0 && live.len() == known && known >= 2 => Holds::Yes,
         // Without all nodes, the adverts decide: a lost node, or one without vipwatch, may be primary. A backup that
         // receives adverts shows that it is, although they do not reach another backup.
         "cluster-no-primary" if claims == 0 => {
-            let backups = live.iter().filter(|node| node.role == "backup");
-            backups.map(|node| node.silence).min().unwrap_or(Holds::No)
+            backups.iter().map(|node| node.silence).min().unwrap_or(Holds::No)
         }
         // The domain has three nodes, also if the group has one member.
-        "cluster-too-few-backups" => yes(claims == 1 && backups < min_backups),
+        "cluster-too-few-backups" => Holds::of([claims == 1 && backups.len() < min_backups]),
         "cluster-disagreement" => {
             live.iter().map(|node| node.difference).max().unwrap_or(Holds::No)
         }
         "cluster-different-configuration" => {
-            yes(live.iter().any(|node| node.is_edited) && live.iter().any(|node| !node.is_edited))
+            let edited = live.iter().filter(|node| node.is_edited).count();
+            Holds::of([(1..live.len()).contains(&edited)])
         }
         _ => Holds::No,
     }
@@ -201,6 +149,8 @@ fn holds(name: &str, nodes: &[NodeState], min_backups: usize) -> Holds {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn node(presence: Presence, role: &'static str) -> NodeState {
@@ -252,7 +202,7 @@ mod tests {
         let states = |presence: &[Presence], role: &'static str| PossibleStates {
             presence: presence.iter().copied().collect(),
             roles: BTreeSet::from([role]),
-            is_edited: BTreeSet::from([false]),
+            edit: Holds::No,
             silence: Holds::No,
             difference: Holds::No,
         };

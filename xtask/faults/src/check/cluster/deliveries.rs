@@ -2,8 +2,8 @@
 //! Each finding of the cluster is delivered exactly once when it opens, and once when it closes, also when the reporter
 //! changes meanwhile.
 
+use super::answers::{RecordedAnswers, RecordedNotification};
 use super::facts::RecordedFacts;
-use super::recorded::{ClusterFinding, RecordedAnswers, RecordedNotification};
 use crate::check::verdict::RunVerdict;
 use crate::moment::{Micros, SECOND};
 
@@ -12,37 +12,32 @@ const DELIVERED_WITHIN: Micros = 5 * SECOND;
 
 /// Judges the notifications about findings of the cluster.
 pub fn judge(facts: &RecordedFacts, answers: &RecordedAnswers, verdict: &mut RunVerdict) {
+    let run = &facts.run;
     for finding in &answers.findings {
         let moments = [("open", Some(finding.open)), ("closed", finding.close)];
         for (state, at) in moments.into_iter().filter_map(|(state, at)| Some((state, at?))) {
-            let sent: Vec<&RecordedNotification> = answers
-                .notifications
-                .iter()
-                .filter(|notification| is_about(notification, finding, state))
-                .collect();
-            let place =
-                format!("{} ({}) {state} at {} s", finding.name, finding.id, facts.run.clock(at));
-            if sent.is_empty() && at + DELIVERED_WITHIN < facts.run.end {
-                verdict.fail("delivery-missing", format!("{place}; {}", facts.run.context(at)));
+            let is_about = |sent: &&RecordedNotification| {
+                id(sent) == Some(&finding.id) && sent.body["state"] == state
+            };
+            let time = |sent: &RecordedNotification| {
+                format!("node {:?} at {} s", sent.node(), run.clock(sent.at))
+            };
+            let sent: Vec<String> =
+                answers.notifications.iter().filter(is_about).map(time).collect();
+            let place = format!("{} ({}) {state} at {} s", finding.name, finding.id, run.clock(at));
+            if sent.is_empty() && at + DELIVERED_WITHIN < run.end {
+                verdict.fail("delivery-missing", format!("{place}; {}", run.context(at)));
             }
             if sent.len() > 1 {
-                let times: Vec<String> = sent
-                    .iter()
-                    .map(|sent| format!("node {:?} at {} s", sent.node, facts.run.clock(sent.at)))
-                    .collect();
-                verdict.fail("delivery-repeated", format!("{place}: {}", times.join(", ")));
+                verdict.fail("delivery-repeated", format!("{place}: {}", sent.join(", ")));
             }
         }
     }
-    let is_known = |notification: &&RecordedNotification| {
-        answers.findings.iter().any(|finding| id(notification) == Some(&finding.id))
-    };
-    for notification in
-        answers.notifications.iter().filter(|notification| id(notification).is_some())
-    {
-        if !is_known(&notification) {
-            let at = facts.run.clock(notification.at);
-            verdict.fail("delivery-unknown", format!("at {at} s: {}", notification.body));
+    for sent in &answers.notifications {
+        let is_known = |id: &str| answers.findings.iter().any(|finding| finding.id == id);
+        if id(sent).is_some_and(|id| !is_known(id)) {
+            let text = format!("at {} s: {}", run.clock(sent.at), sent.body);
+            verdict.fail("delivery-unknown", text);
         }
     }
 }
@@ -53,36 +48,32 @@ fn id(notification: &RecordedNotification) -> Option<&str> {
     if body["scope"] == "cluster" { body["cluster"]["id"].as_str() } else { None }
 }
 
-fn is_about(notification: &RecordedNotification, finding: &ClusterFinding, state: &str) -> bool {
-    id(notification) == Some(&finding.id) && notification.body["state"] == state
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::check::cluster::findings::tests::facts;
+    use crate::check::findings::FindingSpan;
 
     /// The kinds of failure for notifications with these states, about one finding from 10 s to 20 s.
     fn failures(states: &[&str]) -> Vec<&'static str> {
         let notification = |state: &&str| RecordedNotification {
             at: 15 * SECOND,
-            node: Some(0),
+            peer: "10.7.0.1".to_owned(),
             body: serde_json::json!({
                 "scope": "cluster", "state": state, "cluster": { "id": "1-a", "name": "cluster-two-primaries" },
             }),
         };
         let answers = RecordedAnswers {
-            findings: vec![ClusterFinding {
+            findings: vec![FindingSpan {
                 id: "1-a".to_owned(),
+                subject: String::new(),
                 name: "cluster-two-primaries".to_owned(),
-                subject: None,
                 open: 10 * SECOND,
                 close: Some(20 * SECOND),
                 text: String::new(),
-                reporter: "node0".to_owned(),
             }],
-            documents: Vec::new(),
             notifications: states.iter().map(notification).collect(),
+            ..RecordedAnswers::default()
         };
         let mut verdict = RunVerdict::default();
         judge(&facts(), &answers, &mut verdict);

@@ -1,46 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The facts of a run, from the log of the injector and the recordings of the kernels: when each node could not reach etcd,
-//! when etcd could not answer, and which roles each kernel showed.
+//! when etcd could not answer, what each host received, and what its node published.
 
-pub mod periods;
-mod reach;
-mod silence;
-mod simulated;
-
-use std::path::Path;
-
-use serde_json::Value;
-
-pub use self::periods::ActPeriod;
-use self::periods::periods;
-pub use self::reach::{NodeBreak, UnstablePeriod};
-pub use self::silence::{SILENCE_PUBLISHED, SilentPeriod};
-pub use self::simulated::SimulatedLife;
+use super::reach::{NodeBreak, UnstablePeriod};
 use crate::FaultsError;
-use crate::check::recorded_run::RecordedRun;
-use crate::check::roles::{self, Span};
-use crate::check::wire::{self, WireAdvert};
-use crate::journal::JournalEntry;
+use crate::check::periods::ActPeriod;
+use crate::check::recording::RecordedRun;
 use crate::moment::{Micros, SECOND};
-use crate::setup::{HOSTS, InstanceFacts};
+use crate::setup::ClusterTimes;
 
-/// The settings of the lab.
-#[derive(Debug, Clone)]
-pub struct LabTimes {
-    pub advert: Micros,
-    pub heartbeat: Micros,
-    pub lease: Micros,
-    pub settle: Micros,
-    pub slow_settle: Micros,
-    /// The time within which a node audits each instance.
-    pub audit: Micros,
-}
+/// A node has read and published the beginning or the end of the silence within this time: it reads its capture once a
+/// second, waits for one second more, and publishes a changed record within a second.
+pub const SILENCE_PUBLISHED: Micros = 3 * SECOND;
 
 /// The facts about one node.
 #[derive(Debug, Clone, Default)]
 pub struct HostFacts {
-    /// For each instance, its roles.
-    pub roles: Vec<Vec<Span<&'static str>>>,
     pub breaks: Vec<NodeBreak>,
     /// When the configuration of keepalived had one more address; each with its beginning and its end.
     pub edits: Vec<(Micros, Micros)>,
@@ -60,10 +35,38 @@ pub struct HostFacts {
     pub stepped: Vec<ActPeriod>,
 }
 
+/// A period without adverts at a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SilentPeriod {
+    /// The node may know from here on that it receives none.
+    pub possible: Micros,
+    /// The node has published it from here on; later than `end` if it need not.
+    pub certain: Micros,
+    /// The next advert.
+    pub end: Micros,
+    /// The node has published that it receives adverts again.
+    pub gone: Micros,
+}
+
+/// The life of the simulated node: from its registration to its removal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SimulatedLife {
+    pub begin: Micros,
+    pub ready: Micros,
+    pub role: &'static str,
+    /// It has two instances in the group.
+    pub is_twice: bool,
+    /// The end of its heartbeats, without a stop.
+    pub silent: Option<Micros>,
+    pub stop: Micros,
+    pub gone: Micros,
+}
+
 /// All facts of a run.
 pub struct RecordedFacts {
     pub run: RecordedRun,
-    pub times: LabTimes,
+    /// In microseconds.
+    pub times: ClusterTimes,
     pub min_backups: usize,
     pub hosts: Vec<HostFacts>,
     pub simulated: Vec<SimulatedLife>,
@@ -75,143 +78,152 @@ pub struct RecordedFacts {
 }
 
 impl RecordedFacts {
-    pub fn read(directory: &Path) -> Result<Self, FaultsError> {
-        let run = RecordedRun::read(directory)?;
-        let (journal, end) = (&run.journal, run.end);
-        let adverts = wire::read(&directory.join("wire.pcap"))?;
-        let hosts = (0..HOSTS)
-            .map(|host| HostFacts::read(directory, &run, &adverts, host))
-            .collect::<Result<Vec<HostFacts>, FaultsError>>()?;
-        let times = run.setup.times.ok_or_else(|| FaultsError("no cluster".to_owned()))?;
+    pub fn of(run: RecordedRun) -> Result<Self, FaultsError> {
+        let seconds = run.setup.times.ok_or_else(|| FaultsError("no cluster".to_owned()))?;
+        let observed = run.journal.iter().filter(|entry| entry.act == "observed");
         Ok(Self {
-            times: LabTimes {
-                advert: run.advert_interval(),
-                heartbeat: times.heartbeat * SECOND,
-                lease: times.lease * SECOND,
-                settle: times.settle * SECOND,
-                slow_settle: times.slow_settle * SECOND,
-                audit: times.audit * SECOND,
+            times: ClusterTimes {
+                heartbeat: seconds.heartbeat * SECOND,
+                lease: seconds.lease * SECOND,
+                settle: seconds.settle * SECOND,
+                slow_settle: seconds.slow_settle * SECOND,
+                audit: seconds.audit * SECOND,
             },
             min_backups: run.setup.min_backups.unwrap_or(1),
-            hosts,
-            simulated: simulated::lives(journal, end),
-            unstable: reach::unstable(journal, end),
-            lost_members: reach::lost_members(journal, end),
-            reporters: reporters(journal),
+            hosts: (0..run.nodes.len()).map(|host| HostFacts::of(&run, host)).collect(),
+            simulated: simulated(&run),
+            unstable: run.unstable(),
+            lost_members: run.lost_members(),
+            reporters: observed.map(|entry| (entry.at, entry.reporter)).collect(),
             run,
         })
     }
 
     /// The reporter that the injector saw last before a time; `None` if it is not known.
     pub fn reporter(&self, at: Micros) -> Option<usize> {
-        self.reporters
-            .iter()
-            .rev()
-            .find(|(seen, _)| *seen <= at)
-            .and_then(|(_, reporter)| *reporter)
+        self.reporters.iter().rev().find(|(seen, _)| *seen <= at)?.1
     }
 
     /// When the leases of a node that stopped renewing them have ended for certain. An election renews all leases.
     pub fn lease_end(&self, from: Micros) -> Micros {
-        let mut end = from + self.times.lease + SECOND;
-        for period in &self.unstable {
-            if period.from < end && period.to > from {
-                end = end.max(period.to + self.times.lease + SECOND);
-            }
-        }
-        end
-    }
-}
-
-impl HostFacts {
-    fn read(
-        directory: &Path,
-        run: &RecordedRun,
-        adverts: &[WireAdvert],
-        host: usize,
-    ) -> Result<Self, FaultsError> {
-        let (journal, end) = (&run.journal, run.end);
-        let own = directory.join(format!("node{host}"));
-        let timeline = roles::read(&own, &run.setup.instances, &run.configured(host), end)?;
-        let between = |acts: &[(&str, &str, bool)]| {
-            periods(journal, host, end, |entry| {
-                let is_act =
-                    |(act, word, _): &&(&str, &str, bool)| entry.act == *act && how(entry) == *word;
-                acts.iter().find(is_act).map(|(_, _, is_begin)| *is_begin)
-            })
-        };
-        Ok(Self {
-            roles: timeline.roles,
-            breaks: reach::breaks(journal, host, end),
-            edits: edits(journal, host, end),
-            silences: silences(run, adverts, host),
-            grouped: between(&[("group", "set", true), ("group", "remove", false)]),
-            routers: between(&[("router", "create", true), ("router", "remove", false)]),
-            released: between(&[("router", "release", true), ("router", "remove", false)]),
-            differs: between(&[
-                ("state-file", "wrong", true),
-                ("router", "release", true),
-                ("state-file", "right", false),
-            ]),
-            twins: between(&[("twin", "start", true), ("twin", "stop", false)]),
-            stepped: between(&[("clock", "step", true), ("clock", "real", false)]),
+        let lease = self.times.lease + SECOND;
+        self.unstable.iter().fold(from + lease, |end, period| {
+            if period.from < end && period.to > from { end.max(period.to + lease) } else { end }
         })
     }
 }
 
-/// The silent periods of a host, for each instance.
-fn silences(run: &RecordedRun, adverts: &[WireAdvert], host: usize) -> Vec<Vec<SilentPeriod>> {
-    // The capture of a node is incomplete after a start of the node, and after a change of its link.
-    let is_disturbing = |entry: &&JournalEntry| {
-        entry.node == Some(host) && matches!(entry.act.as_str(), "data" | "vipwatch")
-    };
-    let disturbed: Vec<Micros> =
-        run.journal.iter().filter(is_disturbing).map(|entry| entry.at).collect();
-    let port = run.setup.ports.get(host).copied().unwrap_or_default();
-    let of_instance = |instance: &InstanceFacts| {
-        let delivered = silence::delivered(adverts, port, instance.vrid);
-        let range = (run.start, run.end);
-        silence::silences(&delivered, &disturbed, run.advert_interval(), range)
-    };
-    run.setup.instances.iter().map(of_instance).collect()
-}
-
-fn how(entry: &JournalEntry) -> &str {
-    entry.details["how"].as_str().unwrap_or_default()
-}
-
-fn is_begin(entry: &JournalEntry) -> bool {
-    entry.details["phase"] == "begin"
-}
-
-/// The time of the end of an act that begins with this entry.
-fn done(journal: &[JournalEntry], begin: &JournalEntry, end: Micros) -> Micros {
-    let same = |entry: &&JournalEntry| {
-        entry.at >= begin.at
-            && entry.act == begin.act
-            && entry.node == begin.node
-            && how(entry) == how(begin)
-            && entry.details["phase"] == "done"
-    };
-    journal.iter().find(same).map_or(end, |entry| entry.at)
-}
-
-fn edits(journal: &[JournalEntry], host: usize, end: Micros) -> Vec<(Micros, Micros)> {
-    let mut edits: Vec<(Micros, Micros)> = Vec::new();
-    for entry in
-        journal.iter().filter(|entry| entry.act == "configured" && entry.node == Some(host))
-    {
-        if entry.details["is_edited"] == true {
-            edits.push((entry.at, end));
-        } else if let Some(last) = edits.last_mut() {
-            last.1 = entry.at;
+impl HostFacts {
+    fn of(run: &RecordedRun, host: usize) -> Self {
+        let between = |begin, end| run.periods(host, &[begin], &[end]);
+        let mut edits: Vec<(Micros, Micros)> = Vec::new();
+        for entry in run.acts(host, &["configured"]) {
+            if entry.is_edited {
+                edits.push((entry.at, run.end));
+            } else if let Some(last) = edits.last_mut() {
+                last.1 = entry.at;
+            }
+        }
+        // The capture of a node is incomplete after a start of the node, and after a change of its link.
+        let disturbed = run.acts(host, &["data", "vipwatch"]);
+        let disturbed: Vec<Micros> = disturbed.map(|entry| entry.at).collect();
+        let silences = run.setup.instances.iter().map(|instance| {
+            let adverts = run.delivered(host, instance.vrid);
+            let adverts = adverts.map(|advert| (advert.at, advert.priority == 0));
+            silences(adverts, &disturbed, run.interval(), (run.start, run.end))
+        });
+        Self {
+            breaks: run.breaks(host),
+            edits,
+            silences: silences.collect(),
+            grouped: between(("group", "set"), ("group", "remove")),
+            routers: between(("router", "create"), ("router", "remove")),
+            released: between(("router", "release"), ("router", "remove")),
+            differs: run.periods(
+                host,
+                &[("state-file", "wrong"), ("router", "release")],
+                &[("state-file", "right")],
+            ),
+            twins: between(("twin", "start"), ("twin", "stop")),
+            stepped: between(("clock", "step"), ("clock", "real")),
         }
     }
-    edits
 }
 
-fn reporters(journal: &[JournalEntry]) -> Vec<(Micros, Option<usize>)> {
-    let observed = journal.iter().filter(|entry| entry.act == "observed");
-    let host = |value: &Value| value.as_u64().and_then(|host| usize::try_from(host).ok());
-    observed.map(|entry| (entry.at, host(&entry.details["reporter"]))).collect()
+/// The silent periods of a run. An advert is its time, and whether it has the priority 0: then its sender gives up its
+/// role. A master-down interval is longer than three intervals and shorter than four. After each of the times in
+/// `disturbed`, the capture is incomplete for one master-down interval.
+fn silences(
+    adverts: impl Iterator<Item = (Micros, bool)>,
+    disturbed: &[Micros],
+    interval: Micros,
+    (start, end): (Micros, Micros),
+) -> Vec<SilentPeriod> {
+    let mut periods = Vec::new();
+    let (mut last, mut is_last) = (start, true);
+    for (next, is_next_last) in adverts.chain([(end, true)]).filter(|(at, _)| *at > start) {
+        let possible = if is_last { last } else { last + 3 * interval };
+        let between = disturbed.iter().copied().filter(|at| last < *at && *at < next);
+        let certain = between.max().unwrap_or(last) + 4 * interval + SILENCE_PUBLISHED;
+        if next > possible {
+            let gone = next + SILENCE_PUBLISHED;
+            periods.push(SilentPeriod { possible, certain, end: next, gone });
+        }
+        last = next;
+        is_last = is_next_last;
+    }
+    periods
+}
+
+/// All lives of the simulated node, in their order.
+fn simulated(run: &RecordedRun) -> Vec<SimulatedLife> {
+    let mut lives: Vec<SimulatedLife> = Vec::new();
+    let acts = run.journal.iter().filter(|entry| entry.act == "simulated");
+    for entry in acts.filter(|entry| entry.phase == "begin") {
+        let (begin, ready) = (entry.at, run.done(entry));
+        match (entry.how.as_str(), lives.last_mut()) {
+            ("silent", Some(life)) => life.silent = Some(begin),
+            ("stop", Some(life)) => {
+                life.stop = begin;
+                life.gone = ready;
+            }
+            (how, _) => lives.push(SimulatedLife {
+                begin,
+                ready,
+                role: if how == "primary" { "primary" } else { "backup" },
+                is_twice: how == "two-backups",
+                silent: None,
+                stop: run.end,
+                gone: run.end,
+            }),
+        }
+    }
+    lives
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(adverts: &[(Micros, bool)], disturbed: &[Micros]) -> Vec<SilentPeriod> {
+        let adverts = adverts.iter().map(|(at, is_last)| (at * SECOND, *is_last));
+        silences(adverts, disturbed, SECOND, (0, 23 * SECOND))
+    }
+
+    #[test]
+    fn a_silence_is_certain_after_the_master_down_interval() {
+        let adverts = [(1, false), (2, false), (20, false), (22, false)];
+        let (possible, certain) = (5 * SECOND, 9 * SECOND);
+        let long = SilentPeriod { possible, certain, end: 20 * SECOND, gone: 23 * SECOND };
+        let silent = found(&adverts[..3], &[]);
+        assert_eq!(silent[1..], [long], "the first one is that before the first advert");
+        let disturbed = found(&adverts, &[10 * SECOND]);
+        assert_eq!(disturbed[1].certain, 17 * SECOND);
+        assert_eq!(disturbed.len(), 2, "one missing advert is no silence");
+    }
+
+    #[test]
+    fn the_priority_0_ends_the_adverts_of_a_host() {
+        assert_eq!(found(&[(1, false), (2, true)], &[])[1].possible, 2 * SECOND);
+    }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares the findings in etcd with the conditions under which they are right.
 
-use super::conditions::{self, ConditionTimeline, FactSubject, Holds, HoldsSpan};
+use super::conditions::{self, ConditionTimeline};
 use super::facts::RecordedFacts;
 use super::flapping;
 use super::groups::LabGroup;
 use super::published::Published;
-use super::recorded::ClusterFinding;
+use crate::check::findings::{Condition, FindingJudge, FindingSpan};
+use crate::check::periods::{Holds, Span};
 use crate::check::verdict::{RunVerdict, Strictness};
 use crate::moment::{Micros, SECOND};
 
@@ -17,253 +18,141 @@ const CLOSE_WITHIN: Micros = 2 * SECOND;
 /// Recordings of one moment differ by less than this.
 pub const CLOCK_MARGIN: Micros = SECOND / 3;
 
-/// The times of one kind of finding.
-struct FindingTimes {
-    /// How long the condition lasts before the finding is opened.
-    settle: Micros,
-    /// The time until the finding is open, at the latest.
-    deadline: Micros,
-}
-
-fn times(name: &str, facts: &RecordedFacts) -> FindingTimes {
-    let times = &facts.times;
-    let settle = match name {
-        "cluster-two-primaries" => times.advert + times.settle,
-        "cluster-no-primary" => 4 * times.advert + times.settle,
+/// How long the condition lasts before its finding is opened.
+fn settle(name: &str, facts: &RecordedFacts) -> Micros {
+    let (times, advert) = (facts.times, facts.run.interval());
+    match name {
+        "cluster-two-primaries" => advert + times.settle,
+        "cluster-no-primary" => 4 * advert + times.settle,
         "cluster-node-lost" | "cluster-ambiguous-group" => times.settle,
         _ => times.slow_settle,
-    };
-    FindingTimes { settle, deadline: settle + times.heartbeat + BUSY }
+    }
 }
 
 /// The periods in which no node may be able to report: etcd does not answer, or the reporter was lost.
 fn unavailable(published: &Published<'_>) -> Vec<(Micros, Micros)> {
     let facts = published.facts;
     let reconnect = published.times.reconnect;
-    let mut periods: Vec<(Micros, Micros)> =
-        facts.unstable.iter().map(|period| (period.from, period.to + reconnect)).collect();
+    // After a new connection, conditions settle again.
+    let etcd = published.etcd_breaks().map(|(from, to)| (from, to + reconnect));
+    let mut periods: Vec<(Micros, Micros)> = etcd.collect();
     periods.push((0, facts.run.start + reconnect));
-    // The reporter may have used the lost member. After a new connection, conditions settle again.
-    periods.extend(facts.lost_members.iter().map(|(from, to)| (*from, to + reconnect)));
     for (node, host) in facts.hosts.iter().enumerate() {
         for broken in &host.breaks {
-            if facts.reporter(broken.from).is_some_and(|reporter| reporter != node) {
-                continue;
+            let from = broken.period.from;
+            if facts.reporter(from).is_none_or(|reporter| reporter == node) {
+                let (done, lease_end) = (broken.period.done, facts.lease_end(from));
+                let gone = if broken.is_orderly { done } else { lease_end };
+                periods.push((from, gone + 2 * SECOND));
             }
-            let gone = if broken.is_orderly { broken.done } else { facts.lease_end(broken.from) };
-            periods.push((broken.from, gone + 2 * SECOND));
         }
     }
     periods
 }
 
-/// Judges findings.
-pub struct FindingJudge<'a> {
-    published: &'a Published<'a>,
-    /// The conditions of findings that are required.
-    required: Vec<ConditionTimeline>,
-    /// The conditions of findings that may be there.
-    possible: Vec<ConditionTimeline>,
-    /// When no node may be able to report.
-    unavailable: Vec<(Micros, Micros)>,
+/// Judges all findings. `exact` decides which findings are required, `published` which are possible.
+pub fn judge(
+    exact: &Published<'_>,
+    published: &Published<'_>,
+    findings: &[FindingSpan],
     strictness: Strictness,
-}
-
-/// The name of a subject, for messages.
-fn subject_text(facts: &RecordedFacts, subject: Option<FactSubject>) -> String {
-    match subject {
-        Some(FactSubject::Group(group)) => group.text(facts),
-        Some(FactSubject::Node(node)) => format!("node {node}"),
-        None => "unknown subject".to_owned(),
-    }
-}
-
-impl<'a> FindingJudge<'a> {
-    /// `exact` decides which findings are required, `published` which are possible.
-    pub fn new(
-        exact: &'a Published<'a>,
-        published: &Published<'_>,
-        strictness: Strictness,
-    ) -> Self {
-        Self {
-            published: exact,
-            required: conditions::timelines(exact),
-            possible: conditions::timelines(published),
-            unavailable: unavailable(exact),
-            strictness,
+    verdict: &mut RunVerdict,
+) {
+    let facts = exact.facts;
+    let judge = FindingJudge { run: &facts.run, strictness };
+    let possible = conditions::timelines(published);
+    let unavailable = unavailable(exact);
+    for finding in findings {
+        if finding.name == flapping::NAME {
+            flapping::judge(exact, finding, verdict);
+            continue;
         }
-    }
-
-    /// Judges all findings.
-    pub fn all(&self, findings: &[ClusterFinding], verdict: &mut RunVerdict) {
-        for finding in findings {
-            if finding.name == flapping::NAME {
-                flapping::judge(self.published, finding, verdict);
-                continue;
-            }
-            let timeline = self.possible.iter().find(|timeline| {
-                timeline.name == finding.name && Some(timeline.subject) == finding.subject
-            });
-            self.finding(finding, timeline, verdict);
-        }
-        for timeline in &self.required {
-            self.timeline(timeline, findings, verdict);
-        }
-        for group in LabGroup::all(self.facts()) {
-            flapping::judge_missing(self.published, group, findings, &self.unavailable, verdict);
-        }
-    }
-
-    fn facts(&self) -> &RecordedFacts {
-        self.published.facts
-    }
-
-    /// A finding is right if its condition was possible for the time of its settling, and if it closes soon after it.
-    fn finding(
-        &self,
-        finding: &ClusterFinding,
-        timeline: Option<&ConditionTimeline>,
-        verdict: &mut RunVerdict,
-    ) {
-        let facts = self.facts();
-        let subject = subject_text(facts, finding.subject);
-        let place = format!("{subject}: {} at {} s", finding.name, facts.run.clock(finding.open));
-        let first = match self.strictness {
-            Strictness::Deadlines => {
-                finding.open - times(&finding.name, facts).settle + CLOCK_MARGIN
-            }
-            Strictness::Presence => finding.open,
-        };
-        let no = |span: &&HoldsSpan| {
-            let (from, to) = (first.min(finding.open), finding.open);
-            span.holds == Holds::No && span.from < to - CLOCK_MARGIN / 2 && from < span.to
-        };
-        let without = timeline.is_none_or(|timeline| timeline.spans.iter().any(|span| no(&span)));
-        if without {
-            verdict.finding(&finding.name).false_positive += 1;
-            let context = facts.run.context(finding.open);
-            verdict.fail("finding-without-fault", format!("{place} ({}); {context}", finding.text));
-            return;
-        }
-        verdict.finding(&finding.name).true_positive += 1;
-        let Some(timeline) = timeline else { return };
-        if self.strictness == Strictness::Deadlines {
-            self.end(finding, timeline, &place, verdict);
-            self.early_end(finding, timeline, &place, verdict);
-        }
-    }
-
-    /// A finding is not open for long without its condition.
-    fn end(
-        &self,
-        finding: &ClusterFinding,
-        timeline: &ConditionTimeline,
-        place: &str,
-        verdict: &mut RunVerdict,
-    ) {
-        let close = finding.close.unwrap_or(self.facts().run.end);
-        for (from, to) in self.certain(timeline, Holds::No, 0) {
-            let (from, to) = (from.max(finding.open), to.min(close));
-            if to - from > CLOSE_WITHIN {
-                verdict.finding(&finding.name).late += 1;
-                let (from, close) = (self.facts().run.clock(from), self.facts().run.clock(close));
-                verdict.fail(
-                    "finding-not-closed",
-                    format!(
-                        "{place}: the fact ended at {from} s, the finding at {close} s or later"
-                    ),
-                );
-                return;
-            }
-        }
-    }
-
-    /// A finding is not closed while its condition is certain.
-    fn early_end(
-        &self,
-        finding: &ClusterFinding,
-        timeline: &ConditionTimeline,
-        place: &str,
-        verdict: &mut RunVerdict,
-    ) {
-        let Some(close) = finding.close else { return };
-        let is_certain = timeline.spans.iter().any(|span| {
-            span.holds == Holds::Yes
-                && span.from + CLOCK_MARGIN < close
-                && close < span.to - CLOCK_MARGIN
+        let mut timelines = possible.iter();
+        let timeline = timelines.find(|other| finding.is_about(other.name, &other.subject));
+        let is_right = timeline.is_some_and(|timeline| {
+            is_possible(finding, timeline, settle(&finding.name, facts), strictness)
         });
-        if is_certain {
-            verdict.finding(&finding.name).late += 1;
-            let close = self.facts().run.clock(close);
-            verdict.fail(
-                "finding-closed-early",
-                format!("{place}: closed at {close} s, while its fact was true"),
-            );
+        if judge.opened(finding, is_right, verdict) {
+            judge_end(&judge, finding, timeline, &unavailable, verdict);
         }
     }
-
-    /// A condition that was certain until the deadline has a finding.
-    fn timeline(
-        &self,
-        timeline: &ConditionTimeline,
-        findings: &[ClusterFinding],
-        verdict: &mut RunVerdict,
-    ) {
-        let facts = self.facts();
+    for timeline in conditions::timelines(exact) {
         // A new reporter waits for one lease before it reports a lost node.
         let is_lost = timeline.name == "cluster-node-lost";
         let grace = if is_lost { facts.times.lease } else { 0 };
-        let limit = times(timeline.name, facts).deadline;
-        for (from, to) in self.certain(timeline, Holds::Yes, grace) {
-            let deadline = from + limit;
-            if to < deadline {
-                continue;
-            }
-            let is_seen = |finding: &&ClusterFinding| {
-                finding.name == timeline.name
-                    && finding.subject == Some(timeline.subject)
-                    && finding.open <= to
-                    && finding.close.is_none_or(|close| close > from)
-            };
-            let subject = subject_text(facts, Some(timeline.subject));
-            let place = format!("{subject}: {} since {} s", timeline.name, facts.run.clock(from));
-            let Some(finding) = findings.iter().find(is_seen) else {
-                verdict.finding(timeline.name).false_negative += 1;
-                verdict.fail("finding-missing", format!("{place}; {}", facts.run.context(from)));
-                continue;
-            };
-            if self.strictness == Strictness::Deadlines && finding.open > deadline {
-                verdict.finding(timeline.name).late += 1;
-                let (open, deadline) = (facts.run.clock(finding.open), facts.run.clock(deadline));
-                let text = format!("{place}: opened at {open} s, the deadline was {deadline} s");
-                verdict.fail("finding-late", text);
-            }
+        let limit = settle(timeline.name, facts) + facts.times.heartbeat + BUSY;
+        for (start, end) in certain(&timeline, Holds::Yes, &unavailable, grace) {
+            let (name, subject) = (timeline.name, timeline.subject.clone());
+            let deadline = Some(start + limit).filter(|deadline| *deadline <= end);
+            let condition = Condition { name, subject, start, end, deadline, close_by: None };
+            judge.required(&condition, findings, verdict);
         }
     }
+    for group in LabGroup::all(facts) {
+        flapping::judge_missing(exact, group, findings, &unavailable, verdict);
+    }
+}
 
-    /// The periods in which a condition has this value for certain, and a node could report it.
-    fn certain(
-        &self,
-        timeline: &ConditionTimeline,
-        holds: Holds,
-        grace: Micros,
-    ) -> Vec<(Micros, Micros)> {
-        let mut periods: Vec<(Micros, Micros)> = timeline
-            .spans
-            .iter()
-            .filter(|span| span.holds == holds)
-            .map(|span| (span.from, span.to))
-            .collect();
-        for (from, to) in &self.unavailable {
-            let to = to + grace;
-            periods = periods
-                .into_iter()
-                .flat_map(|(start, end)| [(start, end.min(*from)), (start.max(to), end)])
-                .filter(|(start, end)| start < end)
-                .collect();
-        }
-        periods
+/// Whether the condition of a finding was possible for the time of its settling.
+fn is_possible(
+    finding: &FindingSpan,
+    timeline: &ConditionTimeline,
+    settle: Micros,
+    strictness: Strictness,
+) -> bool {
+    let first = match strictness {
+        Strictness::Deadlines => finding.open - settle + CLOCK_MARGIN,
+        Strictness::Presence => finding.open,
+    };
+    let is_without = |span: &&Span<Holds>| {
+        span.value == Holds::No
+            && span.start < finding.open - CLOCK_MARGIN / 2
+            && first.min(finding.open) < span.end
+    };
+    timeline.spans.iter().find(is_without).is_none()
+}
+
+/// A finding is not open for long without its condition, and not closed while its condition is certain.
+fn judge_end(
+    judge: &FindingJudge<'_>,
+    finding: &FindingSpan,
+    timeline: Option<&ConditionTimeline>,
+    unavailable: &[(Micros, Micros)],
+    verdict: &mut RunVerdict,
+) {
+    let Some(timeline) = timeline else { return };
+    let close = finding.close.unwrap_or(judge.run.end);
+    let without = certain(timeline, Holds::No, unavailable, 0).into_iter();
+    let mut without = without.map(|(from, to)| (from.max(finding.open), to.min(close)));
+    if let Some((from, _)) = without.find(|(from, to)| to - from > CLOSE_WITHIN) {
+        judge.not_closed(finding, from, verdict);
     }
+    let is_certain = |close: &Micros| {
+        let mut spans = timeline.spans.iter().filter(|span| span.value == Holds::Yes);
+        spans.any(|span| (span.start + CLOCK_MARGIN + 1..span.end - CLOCK_MARGIN).contains(close))
+    };
+    if let Some(close) = finding.close.filter(is_certain) {
+        judge.closed_early(finding, close, verdict);
+    }
+}
+
+/// The periods in which a condition has this value for certain, and a node could report it.
+fn certain(
+    timeline: &ConditionTimeline,
+    holds: Holds,
+    unavailable: &[(Micros, Micros)],
+    grace: Micros,
+) -> Vec<(Micros, Micros)> {
+    let spans = timeline.spans.iter().filter(|span| span.value == holds);
+    let mut periods: Vec<(Micros, Micros)> = spans.map(|span| (span.start, span.end)).collect();
+    for (from, to) in unavailable {
+        let parts = |(start, end): (Micros, Micros)| {
+            [(start, end.min(*from)), (start.max(to + grace), end)]
+        };
+        let parts = periods.into_iter().flat_map(parts);
+        periods = parts.filter(|(start, end)| start < end).collect();
+    }
+    periods
 }
 
 #[cfg(test)]

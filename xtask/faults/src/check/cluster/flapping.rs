@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::{FactSubject, Holds};
 use super::findings::CLOCK_MARGIN;
 use super::groups::LabGroup;
 use super::published::{Presence, Published, SIMULATED_NODE};
-use super::recorded::ClusterFinding;
+use crate::check::findings::FindingSpan;
+use crate::check::periods::Holds;
 use crate::check::verdict::RunVerdict;
 use crate::moment::{Micros, SECOND};
 
@@ -19,38 +19,37 @@ const WINDOW: Micros = 600 * SECOND;
 /// The time until the finding is open, at the latest.
 const DEADLINE: Micros = 4 * SECOND;
 
+fn is_held(role: &str) -> bool {
+    matches!(role, "primary" | "partial")
+}
+
 /// A finding is right if the published roles could have shown six changes before.
-pub fn judge(published: &Published<'_>, finding: &ClusterFinding, verdict: &mut RunVerdict) {
+pub fn judge(published: &Published<'_>, finding: &FindingSpan, verdict: &mut RunVerdict) {
     let facts = published.facts;
-    let Some(FactSubject::Group(group)) = finding.subject else {
-        verdict.finding(NAME).false_positive += 1;
-        verdict.fail("finding-without-fault", format!("{NAME} without a group"));
-        return;
-    };
-    let changes = possible_changes(published, group);
+    let mut groups = LabGroup::all(facts).into_iter();
+    let group = groups.find(|group| group.text(facts) == finding.subject);
+    let changes = group.map_or(Vec::new(), |group| possible_changes(published, group));
     let opened = finding.open + CLOCK_MARGIN;
     let before = changes.iter().filter(|at| **at <= opened && **at > finding.open - WINDOW);
     if before.count() >= CHANGES {
         verdict.finding(NAME).true_positive += 1;
         return;
     }
-    verdict.finding(NAME).false_positive += 1;
-    let (name, at) = (group.text(facts), facts.run.clock(finding.open));
-    verdict.fail("finding-without-fault", format!("{name}: {NAME} at {at} s ({})", finding.text));
+    let (name, at) = (&finding.subject, facts.run.clock(finding.open));
+    verdict.unexpected_finding(NAME, format!("{name}: {NAME} at {at} s ({})", finding.text));
 }
 
 /// All times at which the set of holders can change in etcd.
 fn possible_changes(published: &Published<'_>, group: LabGroup) -> Vec<Micros> {
     let facts = published.facts;
     let mut changes = Vec::new();
-    for host in &facts.hosts {
-        let is_held = |role: &str| matches!(role, "primary" | "partial");
-        let roles = group.instance().map_or(&[][..], |instance| &host.roles[instance]);
+    for (host, record) in facts.hosts.iter().zip(&facts.run.nodes) {
+        let roles = group.instance().map_or(&[][..], |instance| &record.timeline.roles[instance]);
         let flips =
             roles.windows(2).filter(|pair| is_held(pair[0].value) != is_held(pair[1].value));
         changes.extend(flips.map(|pair| pair[1].start));
         // A node that comes back publishes the roles that have changed meanwhile.
-        changes.extend(host.breaks.iter().map(|broken| broken.heal));
+        changes.extend(host.breaks.iter().map(|broken| broken.period.heal));
         let members = match group {
             LabGroup::Router => &[&host.routers, &host.released][..],
             LabGroup::Instance(0) | LabGroup::Configured => &[&host.grouped],
@@ -68,37 +67,22 @@ fn possible_changes(published: &Published<'_>, group: LabGroup) -> Vec<Micros> {
 pub fn judge_missing(
     published: &Published<'_>,
     group: LabGroup,
-    findings: &[ClusterFinding],
+    findings: &[FindingSpan],
     unavailable: &[(Micros, Micros)],
     verdict: &mut RunVerdict,
 ) {
-    let facts = published.facts;
-    let mut changes: Vec<Micros> = Vec::new();
-    for at in certain_changes(published, group) {
-        let is_broken = |from: Micros| {
-            unavailable.iter().any(|(start, end)| *start < at + DEADLINE && *end > from)
-        };
-        changes.push(at);
-        let from = changes.len().checked_sub(CHANGES).map(|first| changes[first]);
-        let Some(from) = from.filter(|from| !is_broken(*from) && at + DEADLINE < facts.run.end)
-        else {
+    let (run, name) = (&published.facts.run, group.text(published.facts));
+    for changes in certain_changes(published, group).windows(CHANGES) {
+        let (from, at) = (changes[0], changes[CHANGES - 1]);
+        let due = at + DEADLINE;
+        let is_broken = unavailable.iter().any(|(start, end)| *start < due && *end > from);
+        let mut about = findings.iter().filter(|finding| finding.is_about(NAME, &name));
+        if is_broken || due >= run.end || about.any(|finding| finding.open <= due) {
             continue;
-        };
-        let is_open = findings.iter().any(|finding| {
-            finding.name == NAME
-                && finding.subject == Some(FactSubject::Group(group))
-                && finding.open <= at + DEADLINE
-        });
-        if !is_open {
-            verdict.finding(NAME).false_negative += 1;
-            let name = group.text(facts);
-            let (from, at) = (facts.run.clock(from), facts.run.clock(at));
-            verdict.fail(
-                "finding-missing",
-                format!("{name}: {NAME}, six changes from {from} s to {at} s"),
-            );
-            return;
         }
+        let (from, at) = (run.clock(from), run.clock(at));
+        let text = format!("{name}: {NAME}, six changes from {from} s to {at} s");
+        return verdict.missing_finding(NAME, text);
     }
 }
 
@@ -137,12 +121,10 @@ fn certain_holders(
         if states.presence != BTreeSet::from([Presence::Live]) {
             return None;
         }
-        let is_holder = |role: &&str| matches!(*role, "primary" | "partial");
-        let held = states.roles.iter().filter(|role| is_holder(role)).count();
-        match held {
-            0 => {}
-            _ if held == states.roles.len() => drop(holders.insert(node)),
-            _ => return None,
+        match Holds::of(states.roles.iter().map(|role| is_held(role))) {
+            Holds::No => {}
+            Holds::Maybe => return None,
+            Holds::Yes => drop(holders.insert(node)),
         }
     }
     Some(holders)

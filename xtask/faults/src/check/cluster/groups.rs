@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The groups of the lab: which nodes can be members of each, and whether it can be ambiguous.
 
-use std::collections::BTreeSet;
-
-use super::conditions::Holds;
 use super::facts::RecordedFacts;
-use super::facts::periods::during;
 use super::published::{Published, SIMULATED_NODE};
-
+use crate::check::periods::{Holds, during};
 use crate::moment::Micros;
 use crate::setup::{GROUP, HOSTS, ROUTER};
 
@@ -25,14 +21,12 @@ pub enum LabGroup {
 impl LabGroup {
     /// All groups that the run can have.
     pub fn all(facts: &RecordedFacts) -> Vec<Self> {
-        let mut groups: Vec<Self> =
-            (0..facts.run.setup.instances.len()).map(Self::Instance).collect();
-        if facts.hosts.iter().any(|host| !host.grouped.is_empty()) {
-            groups.push(Self::Configured);
-        }
-        if facts.hosts.iter().any(|host| !host.routers.is_empty()) {
-            groups.push(Self::Router);
-        }
+        let instances = facts.run.setup.instances.len();
+        let mut groups: Vec<Self> = (0..instances).map(Self::Instance).collect();
+        let has_group = facts.hosts.iter().any(|host| !host.grouped.is_empty());
+        let has_router = facts.hosts.iter().any(|host| !host.routers.is_empty());
+        groups.extend(has_group.then_some(Self::Configured));
+        groups.extend(has_router.then_some(Self::Router));
         groups
     }
 
@@ -44,9 +38,8 @@ impl LabGroup {
             ("router", ROUTER) => Some(Self::Router),
             ("vrrp", _) => {
                 let vrid: u8 = words.next()?.parse().ok()?;
-                let position =
-                    facts.run.setup.instances.iter().position(|facts| facts.vrid == vrid);
-                position.map(Self::Instance)
+                let mut instances = facts.run.setup.instances.iter();
+                instances.position(|facts| facts.vrid == vrid).map(Self::Instance)
             }
             _ => None,
         }
@@ -72,19 +65,18 @@ impl LabGroup {
 }
 
 impl Published<'_> {
-    /// Whether a node can be a member of a group at a time, and whether it can be none.
-    pub fn membership(&self, node: usize, group: LabGroup, at: Micros) -> BTreeSet<bool> {
+    /// Whether a node is a member of a group at a time.
+    pub fn membership(&self, node: usize, group: LabGroup, at: Micros) -> Holds {
         if node == SIMULATED_NODE {
-            return BTreeSet::from([group == LabGroup::Instance(0)]);
+            return Holds::of([group == LabGroup::Instance(0)]);
         }
         let host = &self.facts.hosts[node];
         let since = self.unpublished_since(node, at) - self.times.configuration;
+        let grouped = during(&host.grouped, since, at);
         match group {
-            LabGroup::Instance(0) => {
-                during(&host.grouped, since, at).into_iter().map(|is_grouped| !is_grouped).collect()
-            }
-            LabGroup::Instance(_) => BTreeSet::from([true]),
-            LabGroup::Configured => during(&host.grouped, since, at),
+            LabGroup::Instance(0) => Holds::of(grouped.values().iter().map(|value| !value)),
+            LabGroup::Instance(_) => Holds::Yes,
+            LabGroup::Configured => grouped,
             LabGroup::Router => during(&host.routers, since, at),
         }
     }
@@ -101,26 +93,22 @@ impl Published<'_> {
     /// Some nodes have the first instance in a configured group, and other nodes have it in none.
     fn shared_address(&self, at: Micros) -> Holds {
         let nodes = || (0..HOSTS).map(|node| self.membership(node, LabGroup::Configured, at));
-        let is_certain = |value: bool| nodes().any(|values| !values.contains(&!value));
-        let is_possible = |value: bool| nodes().any(|values| values.contains(&value));
-        match (is_certain(true) && is_certain(false), is_possible(true) && is_possible(false)) {
-            (true, _) => Holds::Yes,
-            (false, true) => Holds::Maybe,
-            (false, false) => Holds::No,
-        }
+        let is_certain =
+            nodes().any(|holds| holds == Holds::Yes) && nodes().any(|holds| holds == Holds::No);
+        let is_possible =
+            nodes().any(|holds| holds.can_be(true)) && nodes().any(|holds| holds.can_be(false));
+        Holds::of([is_certain, is_possible])
     }
 
     /// The simulated node has two instances in the group.
     fn node_twice(&self, at: Micros) -> Holds {
         let role = self.times.role;
         let lives = self.facts.simulated.iter().filter(|life| life.is_twice);
-        lives
-            .map(|life| match at {
-                at if at < life.begin || at >= life.gone + role => Holds::No,
-                at if at >= life.ready + role && at < life.stop => Holds::Yes,
-                _ => Holds::Maybe,
-            })
-            .max()
-            .unwrap_or(Holds::No)
+        let holds = lives.map(|life| {
+            let is_possible = life.begin <= at && at < life.gone + role;
+            let is_certain = life.ready + role <= at && at < life.stop;
+            Holds::of([is_possible, is_certain])
+        });
+        holds.max().unwrap_or(Holds::No)
     }
 }

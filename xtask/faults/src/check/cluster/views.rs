@@ -6,14 +6,13 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::answers::{RecordedAnswers, RecordedDocument, node_number, subject};
 use super::facts::RecordedFacts;
 use super::findings::CLOCK_MARGIN;
 use super::groups::LabGroup;
 use super::published::{Presence, Published, SIMULATED_NODE};
-use super::recorded::{RecordedAnswers, RecordedDocument, node_number, subject};
 use crate::check::verdict::{RunVerdict, Strictness};
 use crate::moment::{Micros, SECOND};
-use crate::setup::HOSTS;
 
 /// A node shows a change of etcd within this time.
 const VIEW_LAG: Micros = SECOND;
@@ -29,38 +28,30 @@ pub fn judge(
     strictness: Strictness,
     verdict: &mut RunVerdict,
 ) {
+    let (facts, run) = (published.facts, &published.facts.run);
     let changes = published.changes();
-    for host in 0..HOSTS {
+    for (host, documents) in answers.documents.iter().enumerate() {
         let judge = ViewJudge { published, changes: &changes, host, strictness };
         let mut has_result = false;
-        for document in &answers.documents[host] {
-            if document.asked < published.facts.run.start
-                || document.until > published.facts.run.end
-            {
-                continue;
-            }
-            if let Some(problem) = judge.document(document) {
-                let at = published.facts.run.clock(document.asked);
-                let context = published.facts.run.context(document.asked);
-                verdict.fail(
-                    problem.kind,
-                    format!("node {host} at {at} s: {}; {context}", problem.text),
-                );
+        let is_inside =
+            |document: &&RecordedDocument| document.asked >= run.start && document.until <= run.end;
+        for document in documents.iter().filter(is_inside) {
+            if let Some(ViewProblem { kind, text }) = judge.document(document) {
+                let (at, context) = (run.clock(document.asked), run.context(document.asked));
+                verdict.fail(kind, format!("node {host} at {at} s: {text}; {context}"));
                 // One failure of a node is enough: the next documents have the same.
                 break;
             }
-            let is_late = document.asked > published.facts.run.end - RESULT;
+            let is_late = document.asked > run.end - RESULT;
             has_result |= document.name == "groups" && is_late && judge.is_published(document);
         }
         // On a machine of unknown speed, the last documents may be too early.
         if !has_result && strictness == Strictness::Deadlines {
-            verdict.fail(
-                "view-not-converged",
-                format!("node {host} has no document at the end of the run"),
-            );
+            let text = format!("node {host} has no document at the end of the run");
+            verdict.fail("view-not-converged", text);
         }
     }
-    for problem in without_quorum(published.facts, answers) {
+    for problem in without_quorum(facts, answers) {
         verdict.fail("finding-without-quorum", problem);
     }
 }
@@ -69,12 +60,6 @@ pub fn judge(
 struct ViewProblem {
     kind: &'static str,
     text: String,
-}
-
-impl ViewProblem {
-    fn wrong(text: String) -> Self {
-        Self { kind: "view-wrong", text }
-    }
 }
 
 struct ViewJudge<'a> {
@@ -88,44 +73,41 @@ struct ViewJudge<'a> {
 impl ViewJudge<'_> {
     /// Whether the node had reached etcd for a while.
     fn is_published(&self, document: &RecordedDocument) -> bool {
-        let since = self.published.unpublished_since(self.host, document.until);
-        since == document.until
-            && document.asked >= self.published.facts.run.start + self.published.times.reconnect
+        let first = self.published.facts.run.start + self.published.times.reconnect;
+        self.published.has_published(self.host, document.until) && document.asked >= first
     }
 
     fn document(&self, document: &RecordedDocument) -> Option<ViewProblem> {
-        if document.document.is_null() {
-            return self.is_published(document).then(|| ViewProblem {
-                kind: "view-missing",
-                text: format!("no answer to /v1/cluster/{}", document.name),
-            });
-        }
         let connection = document.document["connection"].as_str().unwrap_or_default();
-        if self.is_cut_off(document) && connection == "connected" {
-            let text = "the node cannot reach etcd, and its view is not stale".to_owned();
-            return Some(ViewProblem { kind: "view-not-stale", text });
-        }
-        if !self.is_published(document) {
+        let has_answer = !document.document.is_null();
+        let (kind, text) = if has_answer && self.is_cut_off(document) && connection == "connected" {
+            let text = "the node cannot reach etcd, and its view is not stale";
+            ("view-not-stale", text.to_owned())
+        } else if !self.is_published(document) {
             return None;
-        }
-        if connection != "connected" {
-            let text = format!("the node can reach etcd, and its view is {connection:?}");
-            return Some(ViewProblem { kind: "view-stale", text });
-        }
-        match document.name.as_str() {
-            "groups" => self.groups(document),
-            "nodes" => self.nodes(document),
-            _ => None,
-        }
+        } else if !has_answer {
+            ("view-missing", format!("no answer to /v1/cluster/{}", document.name))
+        } else if connection != "connected" {
+            ("view-stale", format!("the node can reach etcd, and its view is {connection:?}"))
+        } else {
+            let wrong = match document.name.as_str() {
+                "groups" => self.groups(document),
+                "nodes" => self.nodes(document),
+                _ => None,
+            };
+            ("view-wrong", wrong?)
+        };
+        Some(ViewProblem { kind, text })
     }
 
     /// Whether the node has been without etcd for longer than its lease.
     fn is_cut_off(&self, document: &RecordedDocument) -> bool {
         let facts = self.published.facts;
         let limit = facts.times.lease + self.strictness.limit(STALE_WITHIN);
-        let own = facts.hosts[self.host].breaks.iter().filter(|broken| broken.is_network);
-        own.into_iter()
-            .any(|broken| broken.done + limit < document.asked && document.until < broken.heal)
+        let mut own = facts.hosts[self.host].breaks.iter().filter(|broken| broken.is_network);
+        own.any(|broken| {
+            broken.period.done + limit < document.asked && document.until < broken.period.heal
+        })
     }
 
     /// The times with all states that the document can have.
@@ -136,67 +118,46 @@ impl ViewJudge<'_> {
         inside.chain([from, to]).collect()
     }
 
-    /// The possible presences and roles of a member of a group while the document was made.
-    fn possible(
-        &self,
-        node: usize,
-        group: LabGroup,
-        document: &RecordedDocument,
-    ) -> (BTreeSet<Presence>, BTreeSet<&'static str>) {
-        let (mut presence, mut roles) = (BTreeSet::new(), BTreeSet::new());
-        for at in self.moments(document) {
-            let states = self.published.states(node, group, at);
-            presence.extend(states.presence);
-            roles.extend(states.roles);
-        }
-        (presence, roles)
+    /// What is wrong with the state of a node, which is one of these.
+    fn state_problem(node: usize, state: &str, possible: &BTreeSet<Presence>) -> Option<String> {
+        let is_possible = possible.iter().any(|presence| presence.word() == state);
+        (!is_possible).then(|| format!("node {node} is {state:?}, expected {possible:?}"))
     }
 
-    fn nodes(&self, document: &RecordedDocument) -> Option<ViewProblem> {
-        let items = document.document["items"].as_array()?;
-        for node in 0..=SIMULATED_NODE {
-            let moments = self.moments(document);
-            let possible: BTreeSet<Presence> =
-                moments.iter().flat_map(|at| self.published.node_presence(node, *at)).collect();
-            let item = items.iter().find(|item| named(&item["node"]) == Some(node));
+    fn nodes(&self, document: &RecordedDocument) -> Option<String> {
+        let moments = self.moments(document);
+        (0..=SIMULATED_NODE).find_map(|node| {
+            let possible = moments.iter().flat_map(|at| self.published.node_presence(node, *at));
+            let item = document.items().find(|item| node_number(&item["node"]) == Some(node));
             let state = item.map_or("absent", |item| item["state"].as_str().unwrap_or_default());
-            if !possible.iter().any(|presence| presence.word() == state) {
-                return Some(ViewProblem::wrong(format!(
-                    "node {node} is {state:?}, expected {possible:?}"
-                )));
-            }
-        }
-        None
+            Self::state_problem(node, state, &possible.collect())
+        })
     }
 
-    fn groups(&self, document: &RecordedDocument) -> Option<ViewProblem> {
-        let items = document.document["items"].as_array()?;
+    fn groups(&self, document: &RecordedDocument) -> Option<String> {
         let facts = self.published.facts;
-        for group in LabGroup::all(facts) {
+        LabGroup::all(facts).into_iter().find_map(|group| {
             let is_group = |item: &&Value| {
                 item["id"].as_str().and_then(|id| LabGroup::of_id(id, facts)) == Some(group)
             };
-            let mut found = items.iter().filter(is_group);
-            let (first, second) = (found.next(), found.next());
+            let found: Vec<&Value> = document.items().filter(is_group).collect();
             let name = group.text(facts);
-            if second.is_some() {
-                return Some(ViewProblem::wrong(format!("{name} is in two groups")));
-            }
-            let Some(first) = first else {
-                // The view of a node may have only the groups of its own instances.
-                let (own, _) = self.possible(self.host, group, document);
-                if own.contains(&Presence::Absent) {
-                    continue;
+            match found.as_slice() {
+                [] => {
+                    // The view of a node may have only the groups of its own instances.
+                    let mut moments = self.moments(document).into_iter();
+                    let is_absent = moments.any(|at| {
+                        let states = self.published.states(self.host, group, at);
+                        states.presence.contains(&Presence::Absent)
+                    });
+                    (!is_absent).then(|| format!("{name} is missing"))
                 }
-                return Some(ViewProblem::wrong(format!("{name} is missing")));
-            };
-            let problem =
-                (0..=SIMULATED_NODE).find_map(|node| self.member(node, group, first, document));
-            if problem.is_some() {
-                return problem;
+                [item] => {
+                    (0..=SIMULATED_NODE).find_map(|node| self.member(node, group, item, document))
+                }
+                _ => Some(format!("{name} is in two groups")),
             }
-        }
-        None
+        })
     }
 
     /// Compares a member of a group.
@@ -206,35 +167,28 @@ impl ViewJudge<'_> {
         group: LabGroup,
         item: &Value,
         document: &RecordedDocument,
-    ) -> Option<ViewProblem> {
-        let (presence, roles) = self.possible(node, group, document);
-        let members = item["members"].as_array()?;
-        let member = members.iter().find(|member| named(&member["node"]) == Some(node));
-        let Some(member) = member else {
+    ) -> Option<String> {
+        let (mut presence, mut roles) = (BTreeSet::new(), BTreeSet::new());
+        for at in self.moments(document) {
+            let states = self.published.states(node, group, at);
+            presence.extend(states.presence);
+            roles.extend(states.roles);
+        }
+        let mut members = item["members"].as_array()?.iter();
+        let Some(member) = members.find(|member| node_number(&member["node"]) == Some(node)) else {
             let is_expected = !presence.contains(&Presence::Absent);
-            return is_expected
-                .then(|| ViewProblem::wrong(format!("the group has no member on node {node}")));
+            return is_expected.then(|| format!("the group has no member on node {node}"));
         };
-        let text = |key: &str| member[key].as_str().unwrap_or_default();
-        let (state, role) = (text("node_state"), text("role"));
-        if !presence.iter().any(|presence| presence.word() == state) {
-            return Some(ViewProblem::wrong(format!(
-                "node {node} is {state:?}, expected {presence:?}"
-            )));
-        }
+        let state = member["node_state"].as_str().unwrap_or_default();
+        let role = member["role"].as_str().unwrap_or_default();
+        let problem = Self::state_problem(node, state, &presence);
         // The role of a node that is not live is its last known one.
-        if state == "live" && !roles.contains(role) {
-            return Some(ViewProblem::wrong(format!(
-                "{} on node {node} is {role:?}, expected {roles:?}",
-                group.text(self.published.facts)
-            )));
-        }
-        None
+        let is_wrong = state == "live" && !roles.contains(role);
+        let name = group.text(self.published.facts);
+        let wrong =
+            is_wrong.then(|| format!("{name} on node {node} is {role:?}, expected {roles:?}"));
+        problem.or(wrong)
     }
-}
-
-fn named(name: &Value) -> Option<usize> {
-    name.as_str().and_then(node_number)
 }
 
 /// Findings that a node began to show while etcd had no quorum.
@@ -244,9 +198,8 @@ fn without_quorum(facts: &RecordedFacts, answers: &RecordedAnswers) -> Vec<Strin
         for (host, documents) in answers.documents.iter().enumerate() {
             let documents = || documents.iter().filter(|document| document.name == "findings");
             let shown = |document: &RecordedDocument| -> BTreeSet<String> {
-                let items = document.document["items"].as_array().into_iter().flatten();
-                let open = items.filter(|item| item["closed"].is_null());
-                open.map(|item| format!("{} {:?}", item["name"], subject(item, facts))).collect()
+                let open = document.items().filter(|item| item["closed"].is_null());
+                open.map(|item| format!("{} {}", item["name"], subject(item, facts))).collect()
             };
             let before = documents().rev().find(|document| document.until < period.from).map(shown);
             let before = before.unwrap_or_default();
@@ -254,9 +207,8 @@ fn without_quorum(facts: &RecordedFacts, answers: &RecordedAnswers) -> Vec<Strin
             let inside = |document: &&RecordedDocument| {
                 document.asked > period.from + 2 * SECOND && document.until < period.to - 4 * SECOND
             };
-            let new =
-                documents().filter(inside).flat_map(shown).find(|item| !before.contains(item));
-            if let Some(new) = new {
+            let mut shown = documents().filter(inside).flat_map(shown);
+            if let Some(new) = shown.find(|item| !before.contains(item)) {
                 let at = facts.run.clock(period.from);
                 problems
                     .push(format!("node {host}: {new} after etcd had lost its quorum at {at} s"));
@@ -269,8 +221,7 @@ fn without_quorum(facts: &RecordedFacts, answers: &RecordedAnswers) -> Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::cluster::facts::NodeBreak;
-    use crate::check::cluster::findings::tests::facts;
+    use crate::check::cluster::findings::tests::{broken, facts};
     use crate::check::cluster::published::PublishTimes;
     use serde_json::json;
 
@@ -310,15 +261,7 @@ mod tests {
     #[test]
     fn a_node_without_etcd_must_say_so() {
         let mut facts = facts();
-        let (from, heal) = (30 * SECOND, 60 * SECOND);
-        facts.hosts[0].breaks = vec![NodeBreak {
-            from,
-            done: from,
-            heal,
-            to: heal,
-            is_orderly: false,
-            is_network: true,
-        }];
+        facts.hosts[0].breaks = vec![broken(30, 60)];
         let roles = ["primary", "backup", "backup"];
         assert_eq!(problem(&facts, &groups(50, "connected", roles)), "view-not-stale");
         assert_eq!(problem(&facts, &groups(50, "stale", roles)), "");

@@ -2,28 +2,27 @@
 //! Recordings that are written by hand: 100 seconds with three nodes, node 0 primary; a fault from 30 s to 50 s.
 
 use super::*;
-use crate::check::cluster::facts::{
-    ActPeriod, HostFacts, LabTimes, NodeBreak, SilentPeriod, SimulatedLife, UnstablePeriod,
-};
-use crate::check::cluster::groups::LabGroup;
+use crate::check::cluster::facts::{HostFacts, SilentPeriod, SimulatedLife};
 use crate::check::cluster::published::PublishTimes;
-use crate::check::recorded_run::examples::run;
-use crate::check::roles::Span;
+use crate::check::cluster::reach::{NodeBreak, UnstablePeriod};
+use crate::check::periods::ActPeriod;
+use crate::check::recording::RecordedRun;
+use crate::check::recording::examples::{node, run};
+use crate::setup::ClusterTimes;
 
 fn span(start: i64, end: i64, value: &'static str) -> Span<&'static str> {
     Span { start: start * SECOND, end: end * SECOND, value }
 }
 
-fn host(role: &'static str) -> HostFacts {
-    HostFacts { roles: vec![vec![span(-10, 100, role)]], ..HostFacts::default() }
-}
-
 /// Facts without a fault.
 pub fn facts() -> RecordedFacts {
     RecordedFacts {
-        run: run(100 * SECOND),
-        times: LabTimes {
-            advert: SECOND,
+        run: RecordedRun {
+            end: 100 * SECOND,
+            nodes: vec![node("primary"), node("backup"), node("backup")],
+            ..run()
+        },
+        times: ClusterTimes {
             heartbeat: SECOND,
             lease: 3 * SECOND,
             settle: 2 * SECOND,
@@ -31,7 +30,7 @@ pub fn facts() -> RecordedFacts {
             audit: 10 * SECOND,
         },
         min_backups: 1,
-        hosts: vec![host("primary"), host("backup"), host("backup")],
+        hosts: vec![HostFacts::default(), HostFacts::default(), HostFacts::default()],
         simulated: Vec::new(),
         unstable: Vec::new(),
         lost_members: Vec::new(),
@@ -39,10 +38,17 @@ pub fn facts() -> RecordedFacts {
     }
 }
 
+/// A node cannot reach etcd in this period, in seconds.
+pub fn broken(from: i64, to: i64) -> NodeBreak {
+    let (from, to) = (from * SECOND, to * SECOND);
+    let period = ActPeriod { from, done: from, heal: to, to };
+    NodeBreak { period, is_orderly: false, is_network: true }
+}
+
 /// Node 1 is primary too, from 30 s to 50 s.
 fn two_primaries() -> RecordedFacts {
     let mut facts = facts();
-    facts.hosts[1].roles =
+    facts.run.nodes[1].timeline.roles =
         vec![vec![span(-10, 30, "backup"), span(30, 50, "primary"), span(50, 100, "backup")]];
     facts
 }
@@ -50,14 +56,7 @@ fn two_primaries() -> RecordedFacts {
 /// A node cannot reach etcd from 30 s to 50 s.
 fn cut_off(node: usize) -> RecordedFacts {
     let mut facts = facts();
-    facts.hosts[node].breaks = vec![NodeBreak {
-        from: 30 * SECOND,
-        done: 30 * SECOND,
-        heal: 50 * SECOND,
-        to: 50 * SECOND,
-        is_orderly: false,
-        is_network: true,
-    }];
+    facts.hosts[node].breaks = vec![broken(30, 50)];
     facts
 }
 
@@ -65,30 +64,29 @@ fn cut_off(node: usize) -> RecordedFacts {
 fn failures(
     facts: &RecordedFacts,
     name: &str,
-    subject: FactSubject,
+    subject: &str,
     periods: &[(f64, Option<f64>)],
 ) -> Vec<&'static str> {
     #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
     let micros = |seconds: f64| (seconds * 1_000_000.0) as Micros;
-    let findings: Vec<ClusterFinding> = periods
+    let findings: Vec<FindingSpan> = periods
         .iter()
-        .map(|(open, close)| ClusterFinding {
+        .map(|(open, close)| FindingSpan {
             id: format!("{open}"),
+            subject: subject.to_owned(),
             name: name.to_owned(),
-            subject: Some(subject),
             open: micros(*open),
             close: close.map(micros),
             text: String::new(),
-            reporter: "node2".to_owned(),
         })
         .collect();
     let published = Published { facts, times: PublishTimes::EXACT };
     let mut verdict = RunVerdict::default();
-    FindingJudge::new(&published, &published, Strictness::Deadlines).all(&findings, &mut verdict);
+    judge(&published, &published, &findings, Strictness::Deadlines, &mut verdict);
     verdict.failures.iter().map(|failure| failure.kind).collect()
 }
 
-const GROUP: FactSubject = FactSubject::Group(LabGroup::Instance(0));
+const GROUP: &str = "VI_1";
 const TWO: &str = "cluster-two-primaries";
 const LOST: &str = "cluster-node-lost";
 
@@ -112,7 +110,7 @@ fn two_primaries_are_reported_between_their_settling_and_the_deadline() {
 #[test]
 fn a_finding_about_another_subject_or_with_another_name_is_without_reason() {
     let facts = two_primaries();
-    let other = failures(&facts, TWO, FactSubject::Node(1), &[(33.5, Some(50.5))]);
+    let other = failures(&facts, TWO, "node 1", &[(33.5, Some(50.5))]);
     assert_eq!(other, ["finding-without-fault", "finding-missing"]);
     let name = failures(&facts, "cluster-ambiguous-group", GROUP, &[(33.5, Some(50.5))]);
     assert_eq!(name, ["finding-without-fault", "finding-missing"]);
@@ -121,8 +119,8 @@ fn a_finding_about_another_subject_or_with_another_name_is_without_reason() {
 #[test]
 fn the_claim_of_a_node_without_etcd_is_no_second_primary() {
     let mut facts = cut_off(1);
-    facts.hosts[1].roles = two_primaries().hosts[1].roles.clone();
-    let node = FactSubject::Node(1);
+    facts.run.nodes[1].timeline.roles = two_primaries().run.nodes[1].timeline.roles.clone();
+    let node = "node 1";
     assert_eq!(failures(&facts, LOST, node, &[(36.0, Some(51.0))]), [""; 0]);
     let two = failures(&facts, TWO, GROUP, &[(40.0, Some(50.5))]);
     assert_eq!(two, ["finding-without-fault", "finding-missing"]);
@@ -130,7 +128,7 @@ fn the_claim_of_a_node_without_etcd_is_no_second_primary() {
 
 #[test]
 fn a_lost_node_is_reported_after_its_lease() {
-    let (facts, node) = (cut_off(1), FactSubject::Node(1));
+    let (facts, node) = (cut_off(1), "node 1");
     assert_eq!(failures(&facts, LOST, node, &[(35.5, Some(52.0))]), [""; 0]);
     assert_eq!(failures(&facts, LOST, node, &[(31.0, Some(52.0))]), ["finding-without-fault"]);
     assert_eq!(failures(&facts, LOST, node, &[]), ["finding-missing"]);
@@ -139,7 +137,7 @@ fn a_lost_node_is_reported_after_its_lease() {
 
 #[test]
 fn a_lost_reporter_puts_off_the_deadline() {
-    let (facts, node) = (cut_off(2), FactSubject::Node(2));
+    let (facts, node) = (cut_off(2), "node 2");
     assert_eq!(failures(&facts, LOST, node, &[(43.0, Some(52.0))]), [""; 0]);
     assert_eq!(failures(&facts, LOST, node, &[(49.0, Some(52.0))]), ["finding-late"]);
 }
@@ -161,7 +159,7 @@ fn nothing_is_required_without_a_quorum() {
 #[test]
 fn no_primary_needs_all_nodes() {
     let mut facts = facts();
-    facts.hosts[0].roles =
+    facts.run.nodes[0].timeline.roles =
         vec![vec![span(-10, 30, "primary"), span(30, 50, "backup"), span(50, 100, "primary")]];
     let name = "cluster-no-primary";
     assert_eq!(failures(&facts, name, GROUP, &[(36.5, Some(50.5))]), [""; 0]);
@@ -173,7 +171,7 @@ fn no_primary_needs_all_nodes() {
 fn few_backups_depend_on_the_setting() {
     let mut facts = cut_off(1);
     let name = "cluster-too-few-backups";
-    let node = FactSubject::Node(1);
+    let node = "node 1";
     assert_eq!(failures(&facts, LOST, node, &[(35.5, Some(52.0))]), [""; 0]);
     facts.min_backups = 2;
     let missing = failures(&facts, LOST, node, &[(35.5, Some(52.0))]);
@@ -217,7 +215,7 @@ fn a_node_with_two_instances_makes_its_group_ambiguous() {
 fn a_group_that_one_node_has_is_ambiguous_and_so_is_the_other_part() {
     let mut facts = facts();
     facts.hosts[0].grouped = vec![period()];
-    let configured = FactSubject::Group(LabGroup::Configured);
+    let configured = "group lab";
     let one = failures(&facts, AMBIGUOUS, GROUP, &[(34.0, Some(51.0))]);
     assert_eq!(one, ["finding-missing"], "that of the configured group");
     let other = failures(&facts, AMBIGUOUS, configured, &[(34.0, Some(51.0))]);
@@ -234,7 +232,7 @@ fn a_state_file_that_differs_is_reported_after_the_audit() {
     let exists = ActPeriod { from: 20 * SECOND, done: 20 * SECOND, ..period() };
     facts.hosts[1].routers = vec![ActPeriod { heal: 90 * SECOND, to: 90 * SECOND, ..exists }];
     facts.hosts[1].differs = vec![period()];
-    let router = FactSubject::Group(LabGroup::Router);
+    let router = "router 5d3c1f6e-0000-4000-8000-000000000001";
     let name = "cluster-disagreement";
     assert_eq!(failures(&facts, name, router, &[(34.5, Some(51.0))]), [""; 0]);
     assert_eq!(failures(&facts, name, router, &[(47.0, Some(60.0))]), [""; 0]);

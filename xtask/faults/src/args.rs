@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use crate::check::verdict::Strictness;
+
 /// The seeds of `--quick`: each of them is short, and together they have the most important faults.
 const QUICK_SEEDS: &[u64] = &[6, 13, 16, 17, 26, 28, 37, 44];
 /// The seeds of `cluster --quick`.
@@ -18,12 +20,19 @@ pub enum LabKind {
     Cluster,
 }
 
-impl LabKind {
-    /// The word on the command line.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Nodes => "nodes",
-            Self::Cluster => "cluster",
+/// A table with rows for each lab.
+#[derive(serde::Deserialize)]
+pub struct LabTable<T> {
+    nodes: Vec<T>,
+    cluster: Vec<T>,
+}
+
+impl<T> LabTable<T> {
+    /// The rows of a lab.
+    pub fn rows(self, lab: LabKind) -> Vec<T> {
+        match lab {
+            LabKind::Nodes => self.nodes,
+            LabKind::Cluster => self.cluster,
         }
     }
 }
@@ -78,6 +87,11 @@ impl RunOptions {
             (None, None, LabKind::Nodes) => (0..200).collect(),
             (None, None, LabKind::Cluster) => (0..60).collect(),
         }
+    }
+
+    /// The speed of the machine is not known in a quick run.
+    pub fn strictness(&self) -> Strictness {
+        if self.quick { Strictness::Presence } else { Strictness::Deadlines }
     }
 
     pub fn has_mutations(&self) -> bool {

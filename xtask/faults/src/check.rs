@@ -23,10 +23,10 @@ use std::path::Path;
 
 use self::recording::RecordedRun;
 use self::verdict::{RunVerdict, Strictness};
-use crate::FaultsError;
+use crate::LabResult;
 
 /// Judges the recordings in a directory.
-pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
+pub fn judge(directory: &Path, strictness: Strictness) -> LabResult<RunVerdict> {
     let run = RecordedRun::read(directory)?;
     let mut verdict = RunVerdict {
         seed: run.setup.seed,

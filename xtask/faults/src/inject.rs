@@ -7,23 +7,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::FaultsError;
+use crate::LabResult;
+use crate::check::verdict::Strictness;
 use crate::fault_table::{FaultKind, FaultVictim};
 use crate::lab::{FaultLab, wait_for};
 use crate::moment::pause;
 use crate::schedule::FaultStep;
 use crate::setup::PREFIX;
 
-/// Whether the run waits for the times of the schedule only, or also for findings, on a machine of unknown speed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
-    Exact,
-    Patient,
-}
-
-/// Limit of the wait for a finding with [`Pace::Patient`].
+/// Limit of the wait for a finding with [`Strictness::Presence`].
 const PATIENT_LIMIT: Duration = Duration::from_mins(1);
-/// The longest wait of a cluster with [`Pace::Patient`] that a fact ends.
+/// The longest wait of a cluster with [`Strictness::Presence`] that a fact ends.
 const PATIENT_REST: Duration = Duration::from_secs(4);
 /// The time before the first fault: capture and processes are known, and a node reports findings.
 const WARM_UP: Duration = Duration::from_secs(8);
@@ -32,9 +26,10 @@ const COOL_DOWN: Duration = Duration::from_secs(45);
 const CLUSTER_COOL_DOWN: Duration = Duration::from_secs(8);
 
 /// Runs a schedule in a lab that has settled.
-pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], pace: Pace) -> Result<(), FaultsError> {
+pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], strictness: Strictness) -> LabResult {
     let is_cluster = lab.setup.cluster.is_some();
-    let is_patient = pace == Pace::Patient;
+    // A run that waits for findings too, on a machine of unknown speed.
+    let is_patient = strictness == Strictness::Presence;
     // The times of a cluster are shorter where facts end the wait.
     let wait =
         |exact: Duration| if is_patient && is_cluster { exact.min(PATIENT_REST) } else { exact };
@@ -50,7 +45,7 @@ pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], pace: Pace) -> Result<(),
         let details = json!({ "fault": kind.word, "node": host });
         observe(lab)?;
         lab.journal.write("fault-begin", &details)?;
-        acts::perform_all(lab, kind.begin, host)?;
+        acts::perform_all(lab, &kind.begin, host)?;
         lab.journal.write("fault-done", &details)?;
         let hold = Duration::from_secs(kind.seconds);
         // A fault that causes no finding must last: no finding may be opened.
@@ -60,7 +55,7 @@ pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], pace: Pace) -> Result<(),
         }
         observe(lab)?;
         lab.journal.write("recover-begin", &details)?;
-        acts::perform_all(lab, kind.recover, host)?;
+        acts::perform_all(lab, &kind.recover, host)?;
         lab.journal.write("recover-done", &details)?;
         lab.wait_until_settled()?;
         pause(wait(*rest));
@@ -71,7 +66,7 @@ pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], pace: Pace) -> Result<(),
 }
 
 /// Writes the leader of etcd and the reporter to the log.
-fn observe(lab: &FaultLab) -> Result<(), FaultsError> {
+fn observe(lab: &FaultLab) -> LabResult {
     if lab.setup.cluster.is_none() {
         return Ok(());
     }
@@ -80,7 +75,7 @@ fn observe(lab: &FaultLab) -> Result<(), FaultsError> {
 }
 
 /// The host of a fault; `None` if no host has the role.
-fn host_of(lab: &FaultLab, victim: FaultVictim) -> Result<Option<usize>, FaultsError> {
+fn host_of(lab: &FaultLab, victim: FaultVictim) -> LabResult<Option<usize>> {
     let primary = lab.primary()?;
     Ok(match victim {
         FaultVictim::Primary => primary,

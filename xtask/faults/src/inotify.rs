@@ -2,7 +2,7 @@
 //! Checks before the runs that the kernel allows enough inotify instances. A node that cannot create one does not see
 //! changed files, and its answers would be judged as wrong.
 
-use crate::FaultsError;
+use crate::{FaultsError, LabResult};
 
 /// The inotify instances of one lab: three nodes with three each. A node uses two at present.
 const INSTANCES_PER_LAB: usize = 9;
@@ -13,7 +13,7 @@ const RESERVED: usize = 20;
 const LIMIT_FILE: &str = "/proc/sys/fs/inotify/max_user_instances";
 
 /// Fails if the kernel does not allow the inotify instances of so many labs at the same time.
-pub fn check_limit(labs: usize) -> Result<(), FaultsError> {
+pub fn check_limit(labs: usize) -> LabResult {
     let error = |error: String| FaultsError(format!("cannot read {LIMIT_FILE}: {error}"));
     let text = std::fs::read_to_string(LIMIT_FILE);
     let text = text.map_err(|failed| error(failed.to_string()))?;
@@ -21,7 +21,7 @@ pub fn check_limit(labs: usize) -> Result<(), FaultsError> {
     check(limit, labs)
 }
 
-fn check(limit: usize, labs: usize) -> Result<(), FaultsError> {
+fn check(limit: usize, labs: usize) -> LabResult {
     let wanted = labs * INSTANCES_PER_LAB + RESERVED;
     if limit >= wanted {
         return Ok(());

@@ -10,8 +10,8 @@ use std::time::Instant;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::FaultsError;
 use crate::moment::{Micros, now};
+use crate::{FaultsError, LabResult};
 
 /// Writes the log.
 pub struct InjectorLog {
@@ -20,12 +20,12 @@ pub struct InjectorLog {
 }
 
 impl InjectorLog {
-    pub fn create(path: &Path) -> Result<Self, FaultsError> {
+    pub fn create(path: &Path) -> LabResult<Self> {
         Ok(Self { file: Mutex::new(File::create(path)?), began: Instant::now() })
     }
 
     /// Writes one entry at once. `act` is the word of the entry.
-    pub fn write(&self, act: &str, details: &Value) -> Result<(), FaultsError> {
+    pub fn write(&self, act: &str, details: &Value) -> LabResult {
         let monotonic = i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX);
         let mut line = json!({ "wall": now(), "monotonic": monotonic, "act": act });
         if let (Some(line), Some(details)) = (line.as_object_mut(), details.as_object()) {
@@ -62,7 +62,7 @@ pub struct JournalEntry {
 }
 
 /// Reads the log.
-pub fn read(path: &Path) -> Result<Vec<JournalEntry>, FaultsError> {
+pub fn read(path: &Path) -> LabResult<Vec<JournalEntry>> {
     let text = std::fs::read_to_string(path)?;
     text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }

@@ -20,11 +20,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::host::LabHost;
+use self::network::{Disturbance, LabNetwork};
 use self::simulated::SimulatedNode;
-use crate::FaultsError;
 use crate::journal::InjectorLog;
 use crate::moment::pause;
 use crate::setup::{ConfigEdit, LINK, LabSetup, PREFIX, RECORDER, foreign_conf};
+use crate::{FaultsError, LabResult};
 
 /// Time between two looks at a fact.
 const POLL: Duration = Duration::from_millis(40);
@@ -48,11 +49,11 @@ pub struct FaultLab {
 
 impl FaultLab {
     /// Creates the hosts and starts their programs.
-    pub fn start(setup: LabSetup, directory: &Path, vipwatch: &Path) -> Result<Self, FaultsError> {
+    pub fn start(setup: LabSetup, directory: &Path, vipwatch: &Path) -> LabResult<Self> {
         network::prepare()?;
         let count = setup.nodes() + usize::from(setup.cluster.is_none());
         let hosts = (0..count).map(|index| LabHost::create(index, directory, &setup, vipwatch));
-        let mut hosts = hosts.collect::<Result<Vec<LabHost>, FaultsError>>()?;
+        let mut hosts = hosts.collect::<LabResult<Vec<LabHost>>>()?;
         let foreign = if setup.cluster.is_none() { hosts.pop() } else { None };
         let journal = InjectorLog::create(&directory.join("injector.jsonl"))?;
         let mut lab =
@@ -79,9 +80,9 @@ impl FaultLab {
     }
 
     /// Records the adverts of all ports of the data network, with the port and the direction of each.
-    fn record_wire(&mut self, directory: &Path) -> Result<(), FaultsError> {
+    fn record_wire(&mut self, directory: &Path) -> LabResult {
         let ports = self.hosts.iter().chain(&self.foreign).map(LabHost::port_index);
-        let document = self.setup.document(ports.collect::<Result<Vec<u32>, FaultsError>>()?);
+        let document = self.setup.document(ports.collect::<LabResult<Vec<u32>>>()?);
         write_file(&directory.join("setup.json"), &serde_json::to_string(&document)?)?;
         let file = directory.join("wire.pcap");
         let mut command = Command::new("tcpdump");
@@ -95,7 +96,7 @@ impl FaultLab {
     }
 
     /// Starts all members of etcd, and records the changes that each of them shows.
-    fn start_etcd(&self) -> Result<(), FaultsError> {
+    fn start_etcd(&self) -> LabResult {
         self.hosts.iter().try_for_each(LabHost::start_etcd)?;
         wait_for("a leader of etcd", || Ok(self.leader()))?;
         for host in &self.hosts {
@@ -109,9 +110,9 @@ impl FaultLab {
         &self,
         act: &str,
         host: usize,
-        how: &str,
-        work: impl FnOnce(&LabHost) -> Result<(), FaultsError>,
-    ) -> Result<(), FaultsError> {
+        how: impl serde::Serialize,
+        work: impl FnOnce(&LabHost) -> LabResult,
+    ) -> LabResult {
         let entry = |phase: &str| json!({ "node": host, "how": how, "phase": phase });
         self.journal.write(act, &entry("begin"))?;
         work(&self.hosts[host])?;
@@ -119,7 +120,7 @@ impl FaultLab {
     }
 
     /// Writes the configuration of keepalived on a host.
-    pub fn configure(&self, host: usize, edit: ConfigEdit) -> Result<(), FaultsError> {
+    pub fn configure(&self, host: usize, edit: ConfigEdit) -> LabResult {
         let mut addresses = self.setup.instance(0).addresses;
         addresses.extend(edit.has_extra_address.then(|| self.setup.extra_address()));
         let details = json!({ "node": host, "addresses": addresses, "is_edited": edit != ConfigEdit::default() });
@@ -129,7 +130,7 @@ impl FaultLab {
     }
 
     /// Starts keepalived on a host and waits for its processes.
-    pub fn start_keepalived(&self, host: usize) -> Result<(), FaultsError> {
+    pub fn start_keepalived(&self, host: usize) -> LabResult {
         let details = json!({ "node": host });
         self.journal.write("keepalived-start", &details)?;
         self.hosts[host].start_keepalived()?;
@@ -137,12 +138,12 @@ impl FaultLab {
     }
 
     /// The foreign host.
-    pub fn foreign(&self) -> Result<&LabHost, FaultsError> {
+    pub fn foreign(&self) -> LabResult<&LabHost> {
         self.foreign.as_ref().ok_or_else(|| FaultsError("the lab has no foreign host".to_owned()))
     }
 
     /// Starts the foreign keepalived. It receives nothing, so it advertises with the lowest priority.
-    pub fn start_foreign(&self) -> Result<(), FaultsError> {
+    pub fn start_foreign(&self) -> LabResult {
         let foreign = self.foreign()?;
         // A host that receives nothing cannot ask for link-layer addresses.
         for host in self.hosts.iter().filter(|_| self.setup.is_unicast) {
@@ -150,7 +151,7 @@ impl FaultLab {
             let entry = format!("{address} lladdr {mac} dev {LINK} nud permanent");
             foreign.run(&format!("ip neighbour replace {entry}"))?;
         }
-        foreign.disturb(&network::DATA, network::Disturbance::ReceiveLoss)?;
+        foreign.disturb(LabNetwork::Data, Disturbance::ReceiveLoss)?;
         write_file(&foreign.file("keepalived.conf"), &foreign_conf(&self.setup))?;
         foreign.start_keepalived()
     }
@@ -170,18 +171,18 @@ impl FaultLab {
     }
 
     /// How many addresses of an instance each host holds.
-    pub fn held(&self, instance: usize) -> Result<Vec<usize>, FaultsError> {
+    pub fn held(&self, instance: usize) -> LabResult<Vec<usize>> {
         let instance = self.setup.instance(instance);
         self.hosts.iter().map(|host| host.held(&instance)).collect()
     }
 
     /// The first host that holds all addresses of the first instance.
-    pub fn primary(&self) -> Result<Option<usize>, FaultsError> {
+    pub fn primary(&self) -> LabResult<Option<usize>> {
         let all = self.setup.instance(0).addresses.len();
         Ok(self.held(0)?.iter().position(|held| *held == all))
     }
 
-    fn is_settled(&self) -> Result<bool, FaultsError> {
+    fn is_settled(&self) -> LabResult<bool> {
         for instance in 0..self.setup.instances() {
             let all = self.setup.instance(instance).addresses.len();
             let held = self.held(instance)?;
@@ -193,7 +194,7 @@ impl FaultLab {
     }
 
     /// Waits until exactly one host holds each instance, and writes to the log whether that has happened.
-    pub fn wait_until_settled(&self) -> Result<(), FaultsError> {
+    pub fn wait_until_settled(&self) -> LabResult {
         let end = Instant::now() + SETTLE_LIMIT;
         let mut is_settled = self.is_settled()?;
         while !is_settled && Instant::now() < end {
@@ -204,19 +205,19 @@ impl FaultLab {
     }
 
     /// Writes the end to the log, and collects the histories of the nodes.
-    pub fn finish(&self) -> Result<(), FaultsError> {
+    pub fn finish(&self) -> LabResult {
         self.journal.write("end", &json!({}))?;
         self.hosts.iter().try_for_each(LabHost::collect_history)
     }
 }
 
 /// Runs a program to its end; `words` are its arguments, separated by spaces.
-pub fn run(program: &str, words: &str) -> Result<String, FaultsError> {
+pub fn run(program: &str, words: &str) -> LabResult<String> {
     output(Command::new(program).args(words.split_whitespace()))
 }
 
 /// Runs a command to its end and returns its output.
-pub fn output(command: &mut Command) -> Result<String, FaultsError> {
+pub fn output(command: &mut Command) -> LabResult<String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| FaultsError(format!("{command:?}: {error}")))?;
     if output.status.success() {
@@ -227,7 +228,7 @@ pub fn output(command: &mut Command) -> Result<String, FaultsError> {
 }
 
 /// Replaces a file as a whole.
-pub fn write_file(path: &Path, text: &str) -> Result<(), FaultsError> {
+pub fn write_file(path: &Path, text: &str) -> LabResult {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let staged: PathBuf = path.with_extension("new");
@@ -238,10 +239,7 @@ pub fn write_file(path: &Path, text: &str) -> Result<(), FaultsError> {
 }
 
 /// Calls `probe` until it returns a value.
-pub fn wait_for<T>(
-    what: &str,
-    mut probe: impl FnMut() -> Result<Option<T>, FaultsError>,
-) -> Result<T, FaultsError> {
+pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> LabResult<Option<T>>) -> LabResult<T> {
     let end = Instant::now() + WAIT_LIMIT;
     loop {
         if let Some(value) = probe()? {

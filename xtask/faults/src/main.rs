@@ -23,6 +23,9 @@ use clap::Parser as _;
 
 use args::RunOptions;
 
+/// The result of an act that can fail.
+pub type LabResult<T = ()> = Result<T, FaultsError>;
+
 /// Why a command failed.
 #[derive(Debug)]
 pub struct FaultsError(pub String);
@@ -55,7 +58,7 @@ fn main() -> ExitCode {
 }
 
 /// The first process of a host: collects the exit codes of orphans, as an init does.
-fn init() -> Result<(), FaultsError> {
+fn init() -> LabResult {
     // Without a child of its own, the wait would end at once.
     let mut forever = Command::new("sleep").arg("infinity").spawn()?;
     while forever.try_wait()?.is_none() {

@@ -9,22 +9,12 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use crate::FaultsError;
-use crate::args::{LabKind, RunOptions};
+use crate::args::{LabKind, LabTable, RunOptions};
 use crate::check::verdict::{RunFailure, RunVerdict};
 use crate::inotify;
 use crate::lab::{set_up_lock, write_file};
 use crate::runner;
-
-/// The table of all mutations.
-const TABLE: &str = include_str!("mutations.toml");
-
-/// The mutations that the faults of each lab reveal.
-#[derive(Deserialize)]
-struct MutationTable {
-    nodes: Vec<Mutation>,
-    cluster: Vec<Mutation>,
-}
+use crate::{FaultsError, LabResult};
 
 /// One deliberate defect; the head of the table explains its columns.
 #[derive(Deserialize)]
@@ -44,7 +34,7 @@ const SOURCE_VARIABLE: &str = "VIPWATCH_SOURCE";
 /// The environment variable with the directory for the copy of the source and for the mutated programs.
 const WORK_VARIABLE: &str = "VIPWATCH_MUTATIONS";
 
-fn directory(variable: &str) -> Result<PathBuf, FaultsError> {
+fn directory(variable: &str) -> LabResult<PathBuf> {
     let path = std::env::var_os(variable).map(PathBuf::from);
     path.ok_or_else(|| {
         FaultsError(format!("{variable} is not set; use `cargo xtask faults --mutations`"))
@@ -52,7 +42,7 @@ fn directory(variable: &str) -> Result<PathBuf, FaultsError> {
 }
 
 /// Builds and runs the mutations that the options name; all of them if they name none.
-pub fn run(options: &RunOptions) -> Result<(), FaultsError> {
+pub fn run(options: &RunOptions) -> LabResult {
     let table = table(options.lab)?;
     let mutations = chosen(&table, &options.mutation_names)?;
     // Each mutation has two runs.
@@ -62,36 +52,33 @@ pub fn run(options: &RunOptions) -> Result<(), FaultsError> {
     std::fs::create_dir_all(&work)?;
     copy_source(&source, &copy)?;
     let mut runs = Vec::new();
-    for mutation in mutations {
+    for &mutation in &mutations {
         println!("building {}", mutation.name);
         let program = work.join(&mutation.name);
         build(mutation, &copy, &work.join("target"), &program)?;
-        for (kind, vipwatch) in [("unchanged", &options.vipwatch), ("mutated", &program)] {
-            runs.push(MutationRun { mutation, kind, vipwatch: vipwatch.clone() });
+        for (kind, vipwatch) in [("unchanged", options.vipwatch.clone()), ("mutated", program)] {
+            runs.push((mutation, vipwatch, format!("{}-{kind}", mutation.name)));
         }
     }
-    let verdicts = runner::in_parallel(options.jobs, &runs, |run| {
-        let verdict = run.verdict(options, &work);
-        println!("ran {} ({})", run.mutation.name, run.kind);
+    let verdicts = runner::in_parallel(options.jobs, &runs, |(mutation, vipwatch, name)| {
+        let verdict = mutation.verdict(options, vipwatch.clone(), &work.join(name));
+        println!("ran {name}");
         verdict
     });
     if options.keep.is_none() {
         set_up_lock::remove_file(&work);
     }
-    report(&runs, &verdicts)
+    report(&mutations, &verdicts)
 }
 
 /// The mutations that the faults of a lab reveal.
-fn table(lab: LabKind) -> Result<Vec<Mutation>, FaultsError> {
-    let table: MutationTable = toml::from_str(TABLE)?;
-    Ok(match lab {
-        LabKind::Nodes => table.nodes,
-        LabKind::Cluster => table.cluster,
-    })
+fn table(lab: LabKind) -> LabResult<Vec<Mutation>> {
+    let table: LabTable<Mutation> = toml::from_str(include_str!("mutations.toml"))?;
+    Ok(table.rows(lab))
 }
 
 /// The mutations with these names; all of them if `names` is empty.
-fn chosen<'a>(table: &'a [Mutation], names: &[String]) -> Result<Vec<&'a Mutation>, FaultsError> {
+fn chosen<'a>(table: &'a [Mutation], names: &[String]) -> LabResult<Vec<&'a Mutation>> {
     let known: Vec<&str> = table.iter().map(|mutation| mutation.name.as_str()).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
         let known = known.join(", ");
@@ -103,28 +90,14 @@ fn chosen<'a>(table: &'a [Mutation], names: &[String]) -> Result<Vec<&'a Mutatio
     Ok(table.iter().filter(is_chosen).collect())
 }
 
-/// One run of a program with the faults of a mutation.
-struct MutationRun<'a> {
-    mutation: &'a Mutation,
-    kind: &'static str,
-    vipwatch: PathBuf,
-}
-
-impl MutationRun<'_> {
-    fn verdict(&self, options: &RunOptions, work: &Path) -> RunVerdict {
-        let options = RunOptions {
-            vipwatch: self.vipwatch.clone(),
-            faults: Some(self.mutation.faults.clone()),
-            seed: Some(self.mutation.seed),
-            quick: false,
-            ..options.clone()
-        };
-        let directory = work.join(format!("{}-{}", self.mutation.name, self.kind));
-        runner::run_seed(&options, self.mutation.seed, &directory)
-    }
-}
-
 impl Mutation {
+    /// Runs a program with the faults of the mutation.
+    fn verdict(&self, options: &RunOptions, vipwatch: PathBuf, directory: &Path) -> RunVerdict {
+        let faults = Some(self.faults.clone());
+        let options = RunOptions { vipwatch, faults, quick: false, ..options.clone() };
+        runner::run_seed(&options, self.seed, directory)
+    }
+
     /// The failure of a run that proves the mutation; `None` if the run does not have it.
     fn proof<'a>(&self, verdict: &'a RunVerdict) -> Option<&'a RunFailure> {
         let is_proof = |failure: &&RunFailure| {
@@ -134,11 +107,11 @@ impl Mutation {
     }
 }
 
-fn report(runs: &[MutationRun<'_>], verdicts: &[RunVerdict]) -> Result<(), FaultsError> {
+fn report(mutations: &[&Mutation], verdicts: &[RunVerdict]) -> LabResult {
     let mut missed = Vec::new();
     println!("\n| mutation | file | caught | evidence |\n|---|---|---|---|");
-    for (runs, verdicts) in runs.chunks_exact(2).zip(verdicts.chunks_exact(2)) {
-        let mutation = runs[0].mutation;
+    // The first run of each mutation is that of the unchanged product.
+    for (mutation, verdicts) in mutations.iter().zip(verdicts.chunks_exact(2)) {
         let proof = mutation.proof(&verdicts[1]);
         let is_caught = proof.is_some() && mutation.proof(&verdicts[0]).is_none();
         let evidence =
@@ -156,7 +129,7 @@ fn report(runs: &[MutationRun<'_>], verdicts: &[RunVerdict]) -> Result<(), Fault
 }
 
 /// Copies the tracked and new files of the repository.
-fn copy_source(source: &Path, copy: &Path) -> Result<(), FaultsError> {
+fn copy_source(source: &Path, copy: &Path) -> LabResult {
     let files = crate::lab::output(Command::new("git").arg("-C").arg(source).args([
         "ls-files",
         "-co",
@@ -176,12 +149,7 @@ fn copy_source(source: &Path, copy: &Path) -> Result<(), FaultsError> {
 }
 
 /// Applies a mutation, builds `vipwatch`, and restores the file.
-fn build(
-    mutation: &Mutation,
-    copy: &Path,
-    target: &Path,
-    program: &Path,
-) -> Result<(), FaultsError> {
+fn build(mutation: &Mutation, copy: &Path, target: &Path, program: &Path) -> LabResult {
     let file = copy.join(&mutation.file);
     let text = std::fs::read_to_string(&file)?;
     if text.matches(&mutation.old).count() != 1 {

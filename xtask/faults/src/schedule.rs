@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use crate::FaultsError;
 use crate::args::{LabKind, RunOptions};
-use crate::fault_table::{FAULTS, FaultKind, FaultVictim};
+use crate::fault_table::{FaultKind, FaultVictim, faults};
 use crate::random::SeededRandom;
 use crate::setup::LabSetup;
+use crate::{FaultsError, LabResult};
 
 /// One step of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,13 +18,9 @@ pub struct FaultStep {
     pub rest: Duration,
 }
 
-fn faults(lab: LabKind) -> impl Iterator<Item = &'static FaultKind> {
-    FAULTS.iter().filter(move |kind| kind.lab == lab)
-}
-
 /// Whether a fault is possible in a lab.
 fn is_possible(kind: &FaultKind, setup: &LabSetup) -> bool {
-    match kind.word {
+    match kind.word.as_str() {
         "priority-drop" => setup.has_track_script,
         // With a VMAC the foreign sender's adverts have the MAC address of the virtual router, which macvlan takes for
         // its own.
@@ -34,7 +30,7 @@ fn is_possible(kind: &FaultKind, setup: &LabSetup) -> bool {
 }
 
 /// The schedule of one run: the chosen faults, or those of its seed; a quick run has two.
-pub fn steps(options: &RunOptions, setup: &LabSetup) -> Result<Vec<FaultStep>, FaultsError> {
+pub fn steps(options: &RunOptions, setup: &LabSetup) -> LabResult<Vec<FaultStep>> {
     match (&options.faults, options.lab) {
         (Some(faults), lab) => chosen(lab, faults),
         (None, LabKind::Cluster) if options.quick => chosen(options.lab, quick_faults(setup.seed)),
@@ -51,11 +47,11 @@ fn schedule(lab: LabKind, setup: &LabSetup) -> Vec<FaultStep> {
     let is_cluster = lab == LabKind::Cluster;
     let salt = if is_cluster { 0x0C1A_57E2 } else { 0x5EED_FA17 };
     let mut random = SeededRandom::new(setup.seed ^ salt);
-    let mut kinds: Vec<_> = faults(lab).filter(|kind| is_possible(kind, setup)).collect();
+    let mut kinds: Vec<_> = faults(lab).iter().filter(|kind| is_possible(kind, setup)).collect();
     random.shuffle(&mut kinds);
     kinds.truncate(if is_cluster { 4 + random.below(3) } else { 3 + random.below(4) });
     let step = |kind: &'static FaultKind| {
-        let victims = kind.victims;
+        let victims = &kind.victims;
         let victim = if is_cluster {
             random.one_of(victims)
         } else {
@@ -81,10 +77,10 @@ fn quick_faults(seed: u64) -> &'static str {
 }
 
 /// A schedule of these faults, in this order, each on its first host; `FAULT@HOST` names another one.
-pub fn chosen(lab: LabKind, words: &str) -> Result<Vec<FaultStep>, FaultsError> {
+pub fn chosen(lab: LabKind, words: &str) -> LabResult<Vec<FaultStep>> {
     let step = |text: &str| {
         let (word, host) = text.split_once('@').unwrap_or((text, ""));
-        let kind = faults(lab).find(|kind| kind.word == word);
+        let kind = faults(lab).iter().find(|kind| kind.word == word);
         let kind = kind.ok_or_else(|| FaultsError(format!("unknown fault {word:?}")))?;
         let victim = match host {
             "" => kind.victims[0],
@@ -130,7 +126,7 @@ mod tests {
     fn the_schedule_of_a_seed_stays_the_same() {
         let words = |lab| {
             let steps = schedule(lab, &LabSetup::of(lab, 7));
-            steps.iter().map(|step| step.kind.word).collect::<Vec<_>>().join(" ")
+            steps.iter().map(|step| step.kind.word.as_str()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(words(LabKind::Nodes), "edit-addresses kill-parent freeze-child stop");
         let cluster = "simulated-twice stop-all-keepalived data-receive-loss cut-reporter-with-finding \

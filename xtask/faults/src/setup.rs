@@ -216,7 +216,8 @@ impl LabSetup {
 }
 
 /// A change of one host's keepalived configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
 pub struct ConfigEdit {
     /// Another base priority.
     pub priority: Option<u8>,

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::findings::FindingSpan;
-use crate::FaultsError;
 use crate::moment::{Micros, parse};
+use crate::{FaultsError, LabResult};
 
 /// A transition in the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,18 +50,18 @@ pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn time(value: &Value) -> Result<Micros, FaultsError> {
+fn time(value: &Value) -> LabResult<Micros> {
     parse(&text(value)).ok_or_else(|| FaultsError(format!("{value} is no time")))
 }
 
 /// The documents in the lines of a file. The last one may be cut off: the recorders end with the sandbox.
-pub fn lines(path: &Path) -> Result<Vec<Value>, FaultsError> {
+pub fn lines(path: &Path) -> LabResult<Vec<Value>> {
     let text = std::fs::read_to_string(path)?;
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
 impl NodeAnswers {
-    pub fn read_history(&mut self, path: &Path) -> Result<(), FaultsError> {
+    pub fn read_history(&mut self, path: &Path) -> LabResult {
         let history: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
         for item in history["items"].as_array().into_iter().flatten() {
             if item["type"] != "transition" {
@@ -82,11 +82,11 @@ impl NodeAnswers {
         Ok(())
     }
 
-    pub fn read_events(&mut self, path: &Path) -> Result<(), FaultsError> {
+    pub fn read_events(&mut self, path: &Path) -> LabResult {
         lines(path)?.iter().try_for_each(|event| self.add_event(event))
     }
 
-    fn add_event(&mut self, event: &Value) -> Result<(), FaultsError> {
+    fn add_event(&mut self, event: &Value) -> LabResult {
         let schema = text(&event["schema"]);
         let transition = match schema.split('/').next() {
             Some("vipwatch.transition") => event["seq"].as_i64(),
@@ -101,7 +101,7 @@ impl NodeAnswers {
         Ok(())
     }
 
-    fn add_finding(&mut self, event: &Value) -> Result<(), FaultsError> {
+    fn add_finding(&mut self, event: &Value) -> LabResult {
         let (subject, finding, at) = (text(&event["id"]), &event["finding"], time(&event["at"])?);
         let name = text(&finding["name"]);
         let mut known = self.findings.iter_mut().rev();

@@ -21,7 +21,7 @@ use self::facts::RecordedFacts;
 use self::published::{PublishTimes, Published};
 use super::recording::RecordedRun;
 use super::verdict::{RunVerdict, Strictness};
-use crate::FaultsError;
+use crate::LabResult;
 
 /// Judges the findings of the cluster, the documents of the nodes, and the notifications.
 pub fn judge(
@@ -29,7 +29,7 @@ pub fn judge(
     run: RecordedRun,
     strictness: Strictness,
     verdict: &mut RunVerdict,
-) -> Result<(), FaultsError> {
+) -> LabResult {
     let facts = RecordedFacts::of(run)?;
     let answers = RecordedAnswers::read(directory, &facts)?;
     let exact = Published { facts: &facts, times: PublishTimes::EXACT };

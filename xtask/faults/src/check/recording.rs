@@ -8,10 +8,10 @@ use super::answers::NodeAnswers;
 use super::periods::ActPeriod;
 use super::roles::{self, NodeTimeline};
 use super::wire::{self, PortDirection, WireAdvert};
-use crate::FaultsError;
 use crate::journal::{self, JournalEntry};
 use crate::moment::{Micros, SECOND};
 use crate::setup::SetupDocument;
+use crate::{FaultsError, LabResult};
 
 /// The recordings of one run.
 pub struct RecordedRun {
@@ -33,7 +33,7 @@ pub struct NodeRecord {
 }
 
 impl RecordedRun {
-    pub fn read(directory: &Path) -> Result<Self, FaultsError> {
+    pub fn read(directory: &Path) -> LabResult<Self> {
         let setup = std::fs::read_to_string(directory.join("setup.json"))?;
         let journal = journal::read(&directory.join("injector.jsonl"))?;
         let last = |act: &str| journal.iter().rev().find(|entry| entry.act == act);
@@ -52,7 +52,7 @@ impl RecordedRun {
         Ok(run)
     }
 
-    fn read_node(&self, directory: &Path, node: usize) -> Result<NodeRecord, FaultsError> {
+    fn read_node(&self, directory: &Path, node: usize) -> LabResult<NodeRecord> {
         let entries = self.acts(node, &["configured"]);
         let configured: Vec<_> = entries.map(|entry| (entry.at, entry.addresses.clone())).collect();
         let mut answers = NodeAnswers::default();

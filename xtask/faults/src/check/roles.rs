@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::periods::{Span, push};
-use crate::FaultsError;
 use crate::moment::{Micros, parse};
 use crate::setup::{InstanceFacts, LINK};
+use crate::{FaultsError, LabResult};
 
 /// One line of the recording.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub fn read(
     instances: &[InstanceFacts],
     configured: &[(Micros, Vec<String>)],
     end: Micros,
-) -> Result<NodeTimeline, FaultsError> {
+) -> LabResult<NodeTimeline> {
     let mut tables = KernelTables::default();
     for line in std::fs::read_to_string(directory.join("initial.log"))?.lines() {
         tables.apply(event(line));

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use crate::FaultsError;
 use crate::moment::Micros;
+use crate::{FaultsError, LabResult};
 
 /// Whether a host sent a packet to its port, or the switch delivered it through the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +34,13 @@ const RECORD_HEADER: usize = 16;
 const SLL2_HEADER: usize = 20;
 
 /// Reads all adverts of a file with the link type `LINUX_SLL2`, in the order of their times.
-pub fn read(path: &Path) -> Result<Vec<WireAdvert>, FaultsError> {
+pub fn read(path: &Path) -> LabResult<Vec<WireAdvert>> {
     let mut adverts = parse(&std::fs::read(path)?)?;
     adverts.sort_by_key(|advert| advert.at);
     Ok(adverts)
 }
 
-fn parse(bytes: &[u8]) -> Result<Vec<WireAdvert>, FaultsError> {
+fn parse(bytes: &[u8]) -> LabResult<Vec<WireAdvert>> {
     // A number of microseconds has one unit, a number of nanoseconds has 1000.
     let units = match (little(bytes, 0), little(bytes, 20) & 0xffff) {
         (0xa1b2_c3d4, SLL2) if bytes.len() >= FILE_HEADER => 1,

@@ -8,63 +8,64 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::observe;
-use crate::FaultsError;
 use crate::fault_table::{FaultAct, ServiceAct};
 use crate::lab::host::LabHost;
 use crate::lab::simulated::{SimulatedNode, SimulatedPart};
 use crate::lab::{FaultLab, wait_for};
 use crate::moment::pause;
 use crate::setup::node_name;
+use crate::{FaultsError, LabResult};
 
 /// Does acts one after the other. They concern `host`.
-pub fn perform_all(lab: &mut FaultLab, acts: &[FaultAct], host: usize) -> Result<(), FaultsError> {
-    acts.iter().try_for_each(|act| perform(lab, *act, host))
+pub fn perform_all(lab: &mut FaultLab, acts: &[FaultAct], host: usize) -> LabResult {
+    acts.iter().try_for_each(|act| perform(lab, act, host))
 }
 
-fn perform(lab: &mut FaultLab, act: FaultAct, host: usize) -> Result<(), FaultsError> {
+fn perform(lab: &mut FaultLab, act: &FaultAct, host: usize) -> LabResult {
     let (count, next) = (lab.hosts.len(), (host + 1) % lab.hosts.len());
     match act {
         FaultAct::Wait(millis) => {
-            pause(Duration::from_millis(millis));
+            pause(Duration::from_millis(*millis));
             Ok(())
         }
         FaultAct::WaitForSecondPrimary => wait_for("a second primary", || {
             let holders = lab.held(0)?.iter().filter(|held| **held > 0).count();
             Ok((holders >= 2).then_some(()))
         }),
-        FaultAct::Repeat(times, acts) => (0..times).try_for_each(|_| perform_all(lab, acts, host)),
+        FaultAct::Repeat(times, acts) => (0..*times).try_for_each(|_| perform_all(lab, acts, host)),
         FaultAct::OnPrimary(act) => {
             let none = || FaultsError("no host holds the first instance".to_owned());
             let primary = lab.primary()?.ok_or_else(none)?;
-            perform(lab, *act, primary)
+            perform(lab, act, primary)
         }
-        FaultAct::OnNextHost(act) => perform(lab, *act, next),
-        FaultAct::OnAllHosts(act) => (0..count).try_for_each(|host| perform(lab, *act, host)),
+        FaultAct::OnNextHost(act) => perform(lab, act, next),
+        FaultAct::OnAllHosts(act) => (0..count).try_for_each(|host| perform(lab, act, host)),
         FaultAct::OnReporter(act) => {
             observe(lab)?;
-            lab.reporter().map_or(Ok(()), |reporter| perform(lab, *act, reporter))
+            lab.reporter().map_or(Ok(()), |reporter| perform(lab, act, reporter))
         }
-        FaultAct::Keepalived(act) => keepalived::perform(lab, act, host),
+        FaultAct::Keepalived(act) => keepalived::perform(lab, *act, host),
+        FaultAct::Edit(edit) => lab.configure(host, *edit),
         FaultAct::Address(how) => address(lab, host, how),
         FaultAct::RestoreAddress(how) => restore_address(lab, host, how),
         FaultAct::Disturb(network, kind) => {
-            lab.act(network.word, host, kind.word(), |host| host.disturb(network, kind))
+            lab.act(network.word(), host, kind, |host| host.disturb(*network, *kind))
         }
         FaultAct::Heal(network, kind) => {
-            lab.act(network.word, host, "heal", |host| host.heal(network, kind))
+            lab.act(network.word(), host, "heal", |host| host.heal(*network, *kind))
         }
-        FaultAct::Etcd(act) => service(lab, "etcd", act, host),
-        FaultAct::Vipwatch(act) => service(lab, "vipwatch", act, host),
+        FaultAct::Etcd(act) => service(lab, "etcd", *act, host),
+        FaultAct::Vipwatch(act) => service(lab, "vipwatch", *act, host),
         FaultAct::Compact => lab.act("compaction", host, "compact", |host| host.etcd().compact()),
-        FaultAct::Simulate(part) => simulate(lab, host, part),
+        FaultAct::Simulate(part) => simulate(lab, host, *part),
         FaultAct::SilenceSimulated => simulated(lab, "silent", |node| {
             node.fall_silent();
             Ok(())
         }),
         FaultAct::StopSimulated => simulated(lab, "stop", SimulatedNode::stop),
         FaultAct::Group(has_group) => {
-            let how = if has_group { "set" } else { "remove" };
-            lab.act("group", host, how, |host| host.set_group(&lab.setup, has_group))
+            let how = if *has_group { "set" } else { "remove" };
+            lab.act("group", host, how, |host| host.set_group(&lab.setup, *has_group))
         }
         FaultAct::CreateRouter => {
             lab.act("router", host, "create", |host| host.create_router(&lab.setup))
@@ -81,14 +82,14 @@ fn perform(lab: &mut FaultLab, act: FaultAct, host: usize) -> Result<(), FaultsE
             lab.act("twin", next, "stop", |other| other.end_service("twin", "TERM"))
         }
         FaultAct::Clock(seconds) => {
-            let how = if seconds == 0 { "real" } else { "step" };
-            lab.act("clock", host, how, |host| host.set_clock(seconds))
+            let how = if *seconds == 0 { "real" } else { "step" };
+            lab.act("clock", host, how, |host| host.set_clock(*seconds))
         }
     }
 }
 
 /// Adds or removes the last address of the first instance.
-fn address(lab: &FaultLab, host: usize, how: &str) -> Result<(), FaultsError> {
+fn address(lab: &FaultLab, host: usize, how: &str) -> LabResult {
     let instance = lab.setup.instance(0);
     let (link, last) = (&instance.address_link, &instance.addresses[instance.addresses.len() - 1]);
     let details = json!({ "node": host, "how": how });
@@ -100,7 +101,7 @@ fn address(lab: &FaultLab, host: usize, how: &str) -> Result<(), FaultsError> {
 }
 
 /// Ends the state that [`address`] has caused, if keepalived has not done so.
-fn restore_address(lab: &FaultLab, host: usize, how: &str) -> Result<(), FaultsError> {
+fn restore_address(lab: &FaultLab, host: usize, how: &str) -> LabResult {
     let all = lab.setup.instance(0).addresses.len();
     let held = lab.held(0)?;
     // With one address, keepalived's own state decides: a primary that has lost its address has it back already or gave
@@ -112,7 +113,7 @@ fn restore_address(lab: &FaultLab, host: usize, how: &str) -> Result<(), FaultsE
 }
 
 /// Sends a signal to a service of the host, or starts the service on all hosts on which it does not run.
-fn service(lab: &FaultLab, name: &str, act: ServiceAct, host: usize) -> Result<(), FaultsError> {
+fn service(lab: &FaultLab, name: &str, act: ServiceAct, host: usize) -> LabResult {
     match act {
         ServiceAct::Freeze => {
             lab.act(name, host, "freeze", |host| host.signal_service(name, "STOP"))
@@ -131,7 +132,7 @@ fn service(lab: &FaultLab, name: &str, act: ServiceAct, host: usize) -> Result<(
     }
 }
 
-fn start(lab: &FaultLab, name: &str, host: &LabHost) -> Result<(), FaultsError> {
+fn start(lab: &FaultLab, name: &str, host: &LabHost) -> LabResult {
     if name == "etcd" {
         return host.start_etcd();
     }
@@ -140,10 +141,10 @@ fn start(lab: &FaultLab, name: &str, host: &LabHost) -> Result<(), FaultsError> 
 }
 
 /// Creates the simulated node; the member of `host` gets its records.
-fn simulate(lab: &mut FaultLab, host: usize, part: SimulatedPart) -> Result<(), FaultsError> {
+fn simulate(lab: &mut FaultLab, host: usize, part: SimulatedPart) -> LabResult {
     let cluster = lab.setup.cluster.as_ref();
     let times = cluster.ok_or_else(|| FaultsError("the lab has no cluster".to_owned()))?.times;
-    let entry = |phase: &str| json!({ "how": part.word(), "phase": phase });
+    let entry = |phase: &str| json!({ "how": part, "phase": phase });
     lab.journal.write("simulated", &entry("begin"))?;
     lab.simulated = Some(SimulatedNode::start(lab.hosts[host].etcd(), &lab.setup, times, part)?);
     lab.journal.write("simulated", &entry("done"))
@@ -152,8 +153,8 @@ fn simulate(lab: &mut FaultLab, host: usize, part: SimulatedPart) -> Result<(), 
 fn simulated(
     lab: &mut FaultLab,
     how: &str,
-    work: impl FnOnce(&mut SimulatedNode) -> Result<(), FaultsError>,
-) -> Result<(), FaultsError> {
+    work: impl FnOnce(&mut SimulatedNode) -> LabResult,
+) -> LabResult {
     let entry = |phase: &str| json!({ "how": how, "phase": phase });
     lab.journal.write("simulated", &entry("begin"))?;
     lab.simulated.as_mut().map_or(Ok(()), work)?;

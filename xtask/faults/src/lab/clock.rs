@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use super::write_file;
-use crate::FaultsError;
+use crate::{FaultsError, LabResult};
 
 /// The directories of the libraries of each architecture.
 const LIBRARIES: &str = "/usr/lib";
@@ -13,7 +13,7 @@ const LIBRARIES: &str = "/usr/lib";
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 
 /// The beginning of the command line of a process with a clock of its own: `file` has the seconds that are added.
-pub fn prefix(file: &Path) -> Result<String, FaultsError> {
+pub fn prefix(file: &Path) -> LabResult<String> {
     if !file.exists() {
         write_file(file, "+0\n")?;
     }

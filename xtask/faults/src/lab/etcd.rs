@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::host::LabHost;
 use super::output;
-use crate::FaultsError;
 use crate::setup::{HOSTS, etcd_address};
+use crate::{FaultsError, LabResult};
 
 /// The member of the own host.
 const OWN_MEMBER: &str = "http://127.0.0.1:2379";
@@ -22,7 +22,7 @@ pub struct EtcdClient {
 
 impl LabHost {
     /// Starts the member of etcd. Its data is in memory, so that a slow disk delays no answer.
-    pub fn start_etcd(&self) -> Result<(), FaultsError> {
+    pub fn start_etcd(&self) -> LabResult {
         let (index, own) = (self.index, etcd_address(self.index));
         let member = |host: usize| format!("m{host}=http://{}:2380", etcd_address(host));
         let members = (0..HOSTS).map(member).collect::<Vec<String>>().join(",");
@@ -49,7 +49,7 @@ impl EtcdClient {
         command
     }
 
-    pub fn run(&self, words: &[&str]) -> Result<String, FaultsError> {
+    pub fn run(&self, words: &[&str]) -> LabResult<String> {
         output(&mut self.command(words))
     }
 
@@ -69,13 +69,13 @@ impl EtcdClient {
     }
 
     /// Removes the history of etcd up to its present revision.
-    pub fn compact(&self) -> Result<(), FaultsError> {
+    pub fn compact(&self) -> LabResult {
         let revision = self.revision(&["get", "/revision"])?.to_string();
         self.run(&["compact", &revision]).map(drop)
     }
 
     /// Runs a command; returns the revision in the header of its answer.
-    pub fn revision(&self, words: &[&str]) -> Result<i64, FaultsError> {
+    pub fn revision(&self, words: &[&str]) -> LabResult<i64> {
         let text = output(self.command(words).args(["-w", "json"]))?;
         let answer: Value = serde_json::from_str(&text)?;
         let revision = answer["header"]["revision"].as_i64();

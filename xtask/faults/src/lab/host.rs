@@ -5,9 +5,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::network::{DATA, MANAGEMENT, NOTIFICATION};
+use super::network::LabNetwork;
 use super::{output, wait_for, write_file};
-use crate::FaultsError;
+use crate::LabResult;
 use crate::moment::now;
 use crate::setup::{InstanceFacts, LINK, LabSetup, etcd_address};
 
@@ -31,7 +31,7 @@ impl LabHost {
         directory: &Path,
         setup: &LabSetup,
         vipwatch: &Path,
-    ) -> Result<Self, FaultsError> {
+    ) -> LabResult<Self> {
         let directory = directory.join(format!("node{index}"));
         std::fs::create_dir_all(&directory)?;
         let mut command = Command::new("unshare");
@@ -53,10 +53,10 @@ impl LabHost {
         let settings = "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad; \
                         echo 0 > /proc/sys/net/ipv6/conf/all/accept_dad";
         output(host.command("sh").args(["-c", settings]))?;
-        host.connect(&DATA, &host.own_address)?;
+        host.connect(LabNetwork::Data, &host.own_address)?;
         if setup.cluster.is_some() {
-            host.connect(&MANAGEMENT, &format!("{}/24", etcd_address(index)))?;
-            host.connect(&NOTIFICATION, &format!("10.7.0.{}/24", index + 1))?;
+            host.connect(LabNetwork::Management, &format!("{}/24", etcd_address(index)))?;
+            host.connect(LabNetwork::Notification, &format!("10.7.0.{}/24", index + 1))?;
         }
         Ok(host)
     }
@@ -74,14 +74,14 @@ impl LabHost {
     }
 
     /// Runs a command line in the namespaces of the host.
-    pub fn run(&self, line: &str) -> Result<String, FaultsError> {
+    pub fn run(&self, line: &str) -> LabResult<String> {
         let mut words = line.split_whitespace();
         let program = words.next().unwrap_or_default();
         output(self.command(program).args(words))
     }
 
     /// How many addresses of an instance the host holds.
-    pub fn held(&self, instance: &InstanceFacts) -> Result<usize, FaultsError> {
+    pub fn held(&self, instance: &InstanceFacts) -> LabResult<usize> {
         let text = self.run("ip -o address show")?;
         let is_held = |address: &&String| {
             text.lines().any(|line| {
@@ -94,7 +94,7 @@ impl LabHost {
     }
 
     /// Records the changes of links and addresses, beginning with the present ones.
-    pub fn record_kernel(&mut self) -> Result<(), FaultsError> {
+    pub fn record_kernel(&mut self) -> LabResult {
         let mut command = self.command("ip");
         command.args(["-ts", "-o", "monitor", "link", "address"]).env("TZ", "UTC");
         self.record(&mut command, "monitor.log")?;
@@ -109,7 +109,7 @@ impl LabHost {
     }
 
     /// Starts a recording process; its output goes to a file of the host.
-    pub fn record(&mut self, command: &mut Command, file: &str) -> Result<(), FaultsError> {
+    pub fn record(&mut self, command: &mut Command, file: &str) -> LabResult {
         let file = File::create(self.file(file))?;
         command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
         self.processes.push(command.spawn()?);
@@ -117,7 +117,7 @@ impl LabHost {
     }
 
     /// Starts a program of the host as a daemon, and writes its pid to `NAME.pid` and its output to `NAME.log`.
-    pub fn start_service(&self, name: &str, line: &str) -> Result<(), FaultsError> {
+    pub fn start_service(&self, name: &str, line: &str) -> LabResult {
         // The shell ends at once, so that the program is a child of the host's first process.
         let script = format!("{line} >> \"$1\" 2>&1 < /dev/null & echo $! > \"$2\"");
         let mut command = self.command("setsid");
@@ -126,18 +126,18 @@ impl LabHost {
     }
 
     /// The pid in a pid file.
-    pub fn pid(&self, name: &str) -> Result<u32, FaultsError> {
+    pub fn pid(&self, name: &str) -> LabResult<u32> {
         let text = std::fs::read_to_string(self.file(&format!("{name}.pid")))?;
         Ok(text.trim().parse()?)
     }
 
     /// Sends a signal to a daemon of the host.
-    pub fn signal_service(&self, name: &str, signal: &str) -> Result<(), FaultsError> {
+    pub fn signal_service(&self, name: &str, signal: &str) -> LabResult {
         self.signal(&[(signal, self.pid(name)?)])
     }
 
     /// Ends a daemon with a signal, and waits for its end.
-    pub fn end_service(&self, name: &str, signal: &str) -> Result<(), FaultsError> {
+    pub fn end_service(&self, name: &str, signal: &str) -> LabResult {
         let pid = self.pid(name)?;
         self.signal(&[(signal, pid)])?;
         self.wait_for_end(name, &[pid])
@@ -149,14 +149,14 @@ impl LabHost {
     }
 
     /// Waits for the end of processes.
-    pub fn wait_for_end(&self, name: &str, pids: &[u32]) -> Result<(), FaultsError> {
+    pub fn wait_for_end(&self, name: &str, pids: &[u32]) -> LabResult {
         wait_for(&format!("the end of {name}"), || {
             Ok((!pids.iter().any(|pid| self.is_alive(*pid))).then_some(()))
         })
     }
 
     /// Sends signals in this order: pairs of a name and a pid.
-    pub fn signal(&self, signals: &[(&str, u32)]) -> Result<(), FaultsError> {
+    pub fn signal(&self, signals: &[(&str, u32)]) -> LabResult {
         let lines: Vec<String> =
             signals.iter().map(|(name, pid)| format!("kill -{name} {pid}")).collect();
         output(self.command("sh").args(["-c", &lines.join(" && ")])).map(drop)
@@ -172,7 +172,7 @@ impl LabHost {
 }
 
 /// Waits for the first process of a new pid namespace.
-fn first_process(unshare: u32) -> Result<u32, FaultsError> {
+fn first_process(unshare: u32) -> LabResult<u32> {
     wait_for("the first process of a host", || {
         let children = std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"))?;
         let is_running = |pid: &u32| {

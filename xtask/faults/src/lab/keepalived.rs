@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::host::LabHost;
 use super::{output, wait_for, write_file};
-use crate::FaultsError;
 use crate::setup::{ConfigEdit, LabSetup, keepalived_conf};
+use crate::{FaultsError, LabResult};
 
 /// The pids of keepalived, in the pid namespace of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +21,13 @@ impl LabHost {
         self.file("script-fails")
     }
 
-    pub fn configure(&self, setup: &LabSetup, edit: ConfigEdit) -> Result<(), FaultsError> {
+    pub fn configure(&self, setup: &LabSetup, edit: ConfigEdit) -> LabResult {
         let text = keepalived_conf(setup, self.index, edit, &self.script_file());
         write_file(&self.file("keepalived.conf"), &text)
     }
 
     /// Starts keepalived in the background and waits for both processes.
-    pub fn start_keepalived(&self) -> Result<(), FaultsError> {
+    pub fn start_keepalived(&self) -> LabResult {
         // The shell ends at once, so that keepalived is a child of the host's first process, as a daemon is.
         let line =
             "keepalived -n -P -l -D -f \"$1\" -p \"$2\" -r \"$3\" >> \"$4\" 2>&1 < /dev/null &";
@@ -41,7 +41,7 @@ impl LabHost {
     }
 
     /// The pids in the pid files; an error if a process does not exist.
-    pub fn keepalived_pids(&self) -> Result<KeepalivedPids, FaultsError> {
+    pub fn keepalived_pids(&self) -> LabResult<KeepalivedPids> {
         let is_running = self.is_service_alive("parent") && self.is_service_alive("child");
         if !is_running {
             return Err(FaultsError(format!("keepalived does not run on host {}", self.index)));

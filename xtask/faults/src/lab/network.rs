@@ -7,16 +7,24 @@
 //!   br2  notification out0   webhooks to the recorder; it has no faults
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 use super::host::LabHost;
 use super::run;
-use crate::FaultsError;
 use crate::setup::LINK;
+use crate::{FaultsError, LabResult};
 
 /// A network.
-#[derive(Debug, PartialEq, Eq)]
-pub struct LabNetwork {
-    /// The word in the log of the injector.
-    pub word: &'static str,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LabNetwork {
+    Data,
+    Management,
+    Notification,
+}
+
+/// The names of a network's parts.
+struct NetworkNames {
     bridge: &'static str,
     /// The name of a port at the bridge, without the number of its host.
     port: &'static str,
@@ -24,14 +32,24 @@ pub struct LabNetwork {
     link: &'static str,
 }
 
-pub static DATA: LabNetwork = LabNetwork { word: "data", bridge: "br0", port: "p", link: LINK };
-pub static MANAGEMENT: LabNetwork =
-    LabNetwork { word: "mgmt", bridge: "br1", port: "m", link: "mgmt0" };
-pub static NOTIFICATION: LabNetwork =
-    LabNetwork { word: "out", bridge: "br2", port: "o", link: "out0" };
+impl LabNetwork {
+    /// The word in the log of the injector.
+    pub fn word(self) -> &'static str {
+        if self == Self::Data { "data" } else { "mgmt" }
+    }
+
+    fn names(self) -> NetworkNames {
+        match self {
+            Self::Data => NetworkNames { bridge: "br0", port: "p", link: LINK },
+            Self::Management => NetworkNames { bridge: "br1", port: "m", link: "mgmt0" },
+            Self::Notification => NetworkNames { bridge: "br2", port: "o", link: "out0" },
+        }
+    }
+}
 
 /// A fault of one host's connection to a network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Disturbance {
     /// The port leaves the bridge: both sides stay up.
     Cut,
@@ -45,35 +63,23 @@ pub enum Disturbance {
     NoCarrier,
 }
 
-impl Disturbance {
-    /// The word in the log of the injector.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Cut => "cut",
-            Self::ReceiveLoss => "receive-loss",
-            Self::SendLoss => "send-loss",
-            Self::Down => "down",
-            Self::NoCarrier => "no-carrier",
-        }
-    }
-}
-
 /// Creates an empty `/run`, and the bridges.
-pub fn prepare() -> Result<(), FaultsError> {
+pub fn prepare() -> LabResult {
     run("mount", "--make-rprivate /")?;
     run("mount", "-t tmpfs tmpfs /run")?;
     run("ip", "link set lo up")?;
-    for LabNetwork { bridge, .. } in [&DATA, &MANAGEMENT, &NOTIFICATION] {
+    for network in [LabNetwork::Data, LabNetwork::Management, LabNetwork::Notification] {
+        let bridge = network.names().bridge;
         run("ip", &format!("link add {bridge} type bridge forward_delay 0 mcast_snooping 0"))?;
         run("ip", &format!("link set {bridge} up"))?;
     }
-    run("ip", &format!("address add 10.7.0.254/24 dev {}", NOTIFICATION.bridge)).map(drop)
+    run("ip", "address add 10.7.0.254/24 dev br2").map(drop)
 }
 
 impl LabHost {
     /// Connects a new link of the host with the bridge of a network.
-    pub fn connect(&self, network: &LabNetwork, address: &str) -> Result<(), FaultsError> {
-        let LabNetwork { bridge, link, .. } = network;
+    pub fn connect(&self, network: LabNetwork, address: &str) -> LabResult {
+        let NetworkNames { bridge, link, .. } = network.names();
         let (port, init) = (self.port(network), self.init);
         run("ip", &format!("link add {port} type veth peer name {link} netns {init}"))?;
         run("ip", &format!("link set {port} master {bridge}"))?;
@@ -82,34 +88,34 @@ impl LabHost {
     }
 
     /// Sets a link up and gives it its address, which the kernel removes when an IPv6 link is set down.
-    fn set_up(&self, link: &str, address: &str) -> Result<(), FaultsError> {
+    fn set_up(&self, link: &str, address: &str) -> LabResult {
         self.run(&format!("ip link set {link} up"))?;
         let flag = if address.contains(':') { "nodad" } else { "" };
         self.run(&format!("ip address replace {address} dev {link} {flag}")).map(drop)
     }
 
-    fn port(&self, network: &LabNetwork) -> String {
-        format!("{}{}", network.port, self.index)
+    fn port(&self, network: LabNetwork) -> String {
+        format!("{}{}", network.names().port, self.index)
     }
 
     /// The index of the port in the data network.
-    pub fn port_index(&self) -> Result<u32, FaultsError> {
+    pub fn port_index(&self) -> LabResult<u32> {
         // `/sys` may be that of another network namespace.
-        let line = run("ip", &format!("-o link show dev {}", self.port(&DATA)))?;
+        let line = run("ip", &format!("-o link show dev {}", self.port(LabNetwork::Data)))?;
         let index = line.split(':').next().and_then(|index| index.trim().parse().ok());
         index.ok_or_else(|| FaultsError(format!("no index in {line:?}")))
     }
 
     /// The link-layer address of the link in the data network.
-    pub fn link_address(&self) -> Result<String, FaultsError> {
+    pub fn link_address(&self) -> LabResult<String> {
         let line = self.run(&format!("ip -o link show dev {LINK}"))?;
         let mut words = line.split_whitespace().skip_while(|word| *word != "link/ether");
         let address = words.nth(1).map(str::to_owned);
         address.ok_or_else(|| FaultsError(format!("no link-layer address in {line:?}")))
     }
 
-    pub fn disturb(&self, network: &LabNetwork, kind: Disturbance) -> Result<(), FaultsError> {
-        let (port, link) = (self.port(network), network.link);
+    pub fn disturb(&self, network: LabNetwork, kind: Disturbance) -> LabResult {
+        let (port, link) = (self.port(network), network.names().link);
         match kind {
             Disturbance::Cut => run("ip", &format!("link set {port} nomaster")),
             Disturbance::ReceiveLoss => block(&port, |line| run("tc", line)),
@@ -120,10 +126,12 @@ impl LabHost {
         .map(drop)
     }
 
-    pub fn heal(&self, network: &LabNetwork, kind: Disturbance) -> Result<(), FaultsError> {
-        let (port, link) = (self.port(network), network.link);
+    pub fn heal(&self, network: LabNetwork, kind: Disturbance) -> LabResult {
+        let (port, link) = (self.port(network), network.names().link);
         match kind {
-            Disturbance::Cut => run("ip", &format!("link set {port} master {}", network.bridge)),
+            Disturbance::Cut => {
+                run("ip", &format!("link set {port} master {}", network.names().bridge))
+            }
             Disturbance::ReceiveLoss => run("tc", &format!("qdisc del dev {port} root")),
             Disturbance::SendLoss => self.run(&format!("tc qdisc del dev {link} root")),
             Disturbance::Down => return self.set_up(link, &self.own_address),
@@ -134,10 +142,7 @@ impl LabHost {
 }
 
 /// Drops all frames that leave a link. A token bucket that is smaller than every frame exists in kernels without `netem`.
-fn block(
-    link: &str,
-    tc: impl Fn(&str) -> Result<String, FaultsError>,
-) -> Result<String, FaultsError> {
+fn block(link: &str, tc: impl Fn(&str) -> LabResult<String>) -> LabResult<String> {
     tc(&format!("qdisc replace dev {link} root netem loss 100%"))
         .or_else(|_| tc(&format!("qdisc replace dev {link} root tbf rate 8bit burst 1 limit 1")))
 }

@@ -14,8 +14,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::etcd::EtcdClient;
-use crate::FaultsError;
 use crate::moment::{now, pause};
+use crate::{FaultsError, LabResult};
 
 /// Time between two reads of a node's documents.
 const DOCUMENT_PERIOD: Duration = Duration::from_millis(500);
@@ -23,7 +23,7 @@ const DOCUMENT_PERIOD: Duration = Duration::from_millis(500);
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Records the changes of all keys with a prefix, as the member of a host shows them.
-pub fn record_etcd(etcd: EtcdClient, prefix: &'static str, file: &Path) -> Result<(), FaultsError> {
+pub fn record_etcd(etcd: EtcdClient, prefix: &'static str, file: &Path) -> LabResult {
     let mut file = File::create(file)?;
     std::thread::spawn(move || {
         let mut next = 1;
@@ -57,11 +57,7 @@ fn follow(command: &mut Command, file: &mut File) -> Option<i64> {
 }
 
 /// Records documents of a node, again and again. The name of a document is the end of its path.
-pub fn record_documents(
-    socket: &Path,
-    file: &Path,
-    paths: &'static [&'static str],
-) -> Result<(), FaultsError> {
+pub fn record_documents(socket: &Path, file: &Path, paths: &'static [&'static str]) -> LabResult {
     let mut file = File::options().create(true).append(true).open(file)?;
     let socket = socket.to_owned();
     std::thread::spawn(move || {
@@ -81,7 +77,7 @@ pub fn record_documents(
 }
 
 /// The body of the answer of a node to one request.
-pub fn get(socket: &Path, path: &str) -> Result<String, FaultsError> {
+pub fn get(socket: &Path, path: &str) -> LabResult<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.set_write_timeout(Some(ANSWER_LIMIT))?;
@@ -96,7 +92,7 @@ pub fn get(socket: &Path, path: &str) -> Result<String, FaultsError> {
 }
 
 /// Accepts the notifications of all nodes, and records them.
-pub fn record_notifications(address: &str, file: &Path) -> Result<(), FaultsError> {
+pub fn record_notifications(address: &str, file: &Path) -> LabResult {
     let listener = TcpListener::bind(address)?;
     // Each line is written at once, and appended.
     let file = Arc::new(File::options().create(true).append(true).open(file)?);

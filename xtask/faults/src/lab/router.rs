@@ -4,7 +4,7 @@
 
 use super::host::LabHost;
 use super::write_file;
-use crate::FaultsError;
+use crate::LabResult;
 use crate::setup::{LabSetup, ROUTER, router_conf};
 
 const LINK: &str = "ha-lab";
@@ -13,12 +13,12 @@ const ADDRESS: &str = "169.254.0.1/24";
 
 impl LabHost {
     /// A command of `ip` in the namespace of the router.
-    fn router_ip(&self, words: &str) -> Result<(), FaultsError> {
+    fn router_ip(&self, words: &str) -> LabResult {
         self.run(&format!("ip -n qrouter-{ROUTER} {words}")).map(drop)
     }
 
     /// Creates the router, which holds its address.
-    pub fn create_router(&self, setup: &LabSetup) -> Result<(), FaultsError> {
+    pub fn create_router(&self, setup: &LabSetup) -> LabResult {
         self.run(&format!("ip netns add qrouter-{ROUTER}"))?;
         self.router_ip(&format!("link add {LINK} type veth peer name ha-peer"))?;
         self.router_ip("link set ha-peer up")?;
@@ -31,17 +31,17 @@ impl LabHost {
     }
 
     /// Removes the address from the kernel.
-    pub fn release_router(&self) -> Result<(), FaultsError> {
+    pub fn release_router(&self) -> LabResult {
         self.router_ip(&format!("address del {ADDRESS} dev {LINK}"))
     }
 
     /// Writes the state file, as the monitor does.
-    pub fn write_state(&self, word: &str) -> Result<(), FaultsError> {
+    pub fn write_state(&self, word: &str) -> LabResult {
         write_file(&self.file(&format!("neutron/ha_confs/{ROUTER}/state")), word)
     }
 
     /// Removes the namespace and the files.
-    pub fn remove_router(&self) -> Result<(), FaultsError> {
+    pub fn remove_router(&self) -> LabResult {
         self.run(&format!("ip netns del qrouter-{ROUTER}"))?;
         Ok(std::fs::remove_dir_all(self.file(&format!("neutron/ha_confs/{ROUTER}")))?)
     }

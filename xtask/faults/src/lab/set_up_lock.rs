@@ -7,14 +7,14 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crate::FaultsError;
+use crate::{FaultsError, LabResult};
 
 /// The lock, for as long as the value exists. The kernel releases it if the process ends before.
 pub struct SetUpLock(File);
 
 impl SetUpLock {
     /// Waits for the lock that the labs with the same base directory share.
-    pub fn wait(base: &Path) -> Result<Self, FaultsError> {
+    pub fn wait(base: &Path) -> LabResult<Self> {
         let path = lock_file(base);
         let file = File::options().create(true).append(true).open(&path);
         let file = file.and_then(|file| file.lock().map(|()| file));

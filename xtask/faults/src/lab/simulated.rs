@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::etcd::EtcdClient;
-use crate::FaultsError;
 use crate::moment::pause;
 use crate::setup::{ClusterTimes, LabSetup, PREFIX};
+use crate::{FaultsError, LabResult};
 
 /// The name of the simulated node.
 pub const SIMULATED: &str = "sim";
@@ -26,23 +27,13 @@ const MEMBER_LEASE: i64 = 600;
 const CLOCK: [&str; 3] = ["1970-01-02T00:00:00Z", "2099-12-31T23:59:59Z", "2026-01-01T00:00:00Z"];
 
 /// The part that the simulated node has in the group of the first instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SimulatedPart {
     Primary,
     Backup,
     /// It has two instances with the same VRID and addresses.
     TwoBackups,
-}
-
-impl SimulatedPart {
-    /// The word in the log of the injector.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::Backup => "backup",
-            Self::TwoBackups => "two-backups",
-        }
-    }
 }
 
 /// A simulated node.
@@ -60,7 +51,7 @@ impl SimulatedNode {
         setup: &LabSetup,
         times: ClusterTimes,
         part: SimulatedPart,
-    ) -> Result<Self, FaultsError> {
+    ) -> LabResult<Self> {
         let (lease, member) = (grant(&etcd, times.lease)?, grant(&etcd, MEMBER_LEASE)?);
         put_member(&etcd, "running", &member)?;
         let role = if part == SimulatedPart::Primary { "primary" } else { "backup" };
@@ -93,7 +84,7 @@ impl SimulatedNode {
     }
 
     /// Ends the node as an orderly stop does, and forgets it.
-    pub fn stop(&mut self) -> Result<(), FaultsError> {
+    pub fn stop(&mut self) -> LabResult {
         self.fall_silent();
         let member = grant(&self.etcd, MEMBER_LEASE)?;
         put_member(&self.etcd, "stopped", &member)?;
@@ -125,14 +116,14 @@ fn beat(
 }
 
 /// A new lease, as the hexadecimal number that `etcdctl` prints.
-fn grant(etcd: &EtcdClient, seconds: i64) -> Result<String, FaultsError> {
+fn grant(etcd: &EtcdClient, seconds: i64) -> LabResult<String> {
     let text = etcd.run(&["lease", "grant", &seconds.to_string()])?;
     let lease = text.split_whitespace().nth(1).map(str::to_owned);
     lease.ok_or_else(|| FaultsError(format!("no lease in {text:?}")))
 }
 
 /// Writes a record; returns the revision.
-fn put(etcd: &EtcdClient, key: &str, value: &Value, lease: &str) -> Result<i64, FaultsError> {
+fn put(etcd: &EtcdClient, key: &str, value: &Value, lease: &str) -> LabResult<i64> {
     etcd.revision(&["put", &format!("{PREFIX}{key}"), &value.to_string(), "--lease", lease])
 }
 
@@ -142,7 +133,7 @@ fn put_node(
     heartbeat: usize,
     seen: i64,
     lease: &str,
-) -> Result<i64, FaultsError> {
+) -> LabResult<i64> {
     let record = json!({
         "schema": 1, "node": SIMULATED, "epoch": "simulated", "process": "simulated", "version": "0.0.0",
         "heartbeat": heartbeat, "seen": seen, "seq": 1, "instances": 1, "at": CLOCK[heartbeat % CLOCK.len()],
@@ -152,7 +143,7 @@ fn put_node(
     put(etcd, &format!("node/{SIMULATED}"), &record, lease)
 }
 
-fn put_member(etcd: &EtcdClient, state: &str, lease: &str) -> Result<i64, FaultsError> {
+fn put_member(etcd: &EtcdClient, state: &str, lease: &str) -> LabResult<i64> {
     let record = json!({
         "schema": 1, "node": SIMULATED, "epoch": "simulated", "state": state,
         "lease": i64::from_str_radix(lease, 16)?, "at": CLOCK[1],

@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use super::host::LabHost;
 use super::{clock, recorders, wait_for, write_file};
-use crate::FaultsError;
 use crate::setup::{LabSetup, NodeFiles, group_conf, node_conf};
+use crate::{FaultsError, LabResult};
 
 /// The documents about the cluster that are recorded again and again.
 const DOCUMENTS: &[&str] = &["/v1/cluster/groups", "/v1/cluster/nodes", "/v1/cluster/findings"];
@@ -17,12 +17,7 @@ impl LabHost {
     }
 
     /// Starts a node with these files as a service.
-    fn start_node(
-        &self,
-        setup: &LabSetup,
-        service: &str,
-        files: &NodeFiles,
-    ) -> Result<(), FaultsError> {
+    fn start_node(&self, setup: &LabSetup, service: &str, files: &NodeFiles) -> LabResult {
         write_file(&files.config, &node_conf(setup, self.index, &self.directory, files))?;
         let has_clock = setup.cluster.as_ref().is_some_and(|cluster| cluster.has_own_clocks);
         let prefix = match service {
@@ -33,13 +28,13 @@ impl LabHost {
         self.start_service(service, &format!("{prefix}{program} node --config {config}"))
     }
 
-    pub fn start_vipwatch(&self, setup: &LabSetup) -> Result<(), FaultsError> {
+    pub fn start_vipwatch(&self, setup: &LabSetup) -> LabResult {
         std::fs::create_dir_all(self.file("neutron/ha_confs"))?;
         self.start_node(setup, "vipwatch", &self.files())
     }
 
     /// Starts a second node on this host, with the name of the node of another host.
-    pub fn start_twin(&self, setup: &LabSetup, name: String) -> Result<(), FaultsError> {
+    pub fn start_twin(&self, setup: &LabSetup, name: String) -> LabResult {
         let files = NodeFiles::of_twin(name, &self.directory);
         self.start_node(setup, "twin", &files)?;
         wait_for("the second node of a host", || {
@@ -49,7 +44,7 @@ impl LabHost {
     }
 
     /// Puts the first instance into a configured group, or takes it out, and lets the node read its configuration.
-    pub fn set_group(&self, setup: &LabSetup, has_group: bool) -> Result<(), FaultsError> {
+    pub fn set_group(&self, setup: &LabSetup, has_group: bool) -> LabResult {
         let files = self.files();
         let mut text = node_conf(setup, self.index, &self.directory, &files);
         text.push_str(&if has_group { group_conf() } else { String::new() });
@@ -58,12 +53,12 @@ impl LabHost {
     }
 
     /// Sets the wall clock of the node: seconds after that of the machine.
-    pub fn set_clock(&self, seconds: i64) -> Result<(), FaultsError> {
+    pub fn set_clock(&self, seconds: i64) -> LabResult {
         write_file(&self.file("clock"), &format!("{seconds:+}\n"))
     }
 
     /// Waits until the node answers; an error if it ends.
-    pub fn wait_for_vipwatch(&self) -> Result<(), FaultsError> {
+    pub fn wait_for_vipwatch(&self) -> LabResult {
         wait_for(&format!("the node on host {}", self.index), || {
             if !self.is_service_alive("vipwatch") {
                 let log = std::fs::read_to_string(self.file("vipwatch.log"))?;
@@ -77,7 +72,7 @@ impl LabHost {
     }
 
     /// Records the events of the node, and its documents about the cluster.
-    pub fn record_answers(&mut self, has_cluster: bool) -> Result<(), FaultsError> {
+    pub fn record_answers(&mut self, has_cluster: bool) -> LabResult {
         let files = self.files();
         if has_cluster {
             let file = self.file("documents.jsonl");
@@ -96,7 +91,7 @@ impl LabHost {
     }
 
     /// Writes the history of the node to a file.
-    pub fn collect_history(&self) -> Result<(), FaultsError> {
+    pub fn collect_history(&self) -> LabResult {
         let mut command = self.command(&self.vipwatch.display().to_string());
         command.args(["history", "-n", "10000", "-o", "json", "--config"]);
         let output = command.arg(self.files().config).stdin(Stdio::null()).output()?;

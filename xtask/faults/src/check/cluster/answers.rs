@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::facts::RecordedFacts;
 use super::groups::LabGroup;
 use super::published::SIMULATED_NODE;
-use crate::FaultsError;
+use crate::LabResult;
 use crate::check::answers::{lines, text};
 use crate::check::findings::FindingSpan;
 use crate::lab::simulated::SIMULATED;
@@ -70,7 +70,7 @@ pub struct RecordedAnswers {
 }
 
 impl RecordedAnswers {
-    pub fn read(directory: &Path, facts: &RecordedFacts) -> Result<Self, FaultsError> {
+    pub fn read(directory: &Path, facts: &RecordedFacts) -> LabResult<Self> {
         let mut answers = Self::default();
         let mut changes = BTreeMap::new();
         for host in 0..HOSTS {
@@ -87,7 +87,7 @@ impl RecordedAnswers {
 }
 
 /// The records in the lines of a file.
-fn records<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<T>, FaultsError> {
+fn records<T: serde::de::DeserializeOwned>(path: &Path) -> LabResult<Vec<T>> {
     lines(path)?.into_iter().map(|line| Ok(serde_json::from_value(line)?)).collect()
 }
 
@@ -105,7 +105,7 @@ struct EtcdChange {
 type EtcdChanges = BTreeMap<(i64, String), EtcdChange>;
 
 /// Adds the changes that one member showed.
-fn read_etcd(path: &Path, changes: &mut EtcdChanges) -> Result<(), FaultsError> {
+fn read_etcd(path: &Path, changes: &mut EtcdChanges) -> LabResult {
     for line in lines(path)? {
         let at = line["wall"].as_i64().unwrap_or_default();
         for event in line["answer"]["Events"].as_array().into_iter().flatten() {

@@ -3,11 +3,11 @@
 //! when etcd could not answer, what each host received, and what its node published.
 
 use super::reach::{NodeBreak, UnstablePeriod};
-use crate::FaultsError;
 use crate::check::periods::ActPeriod;
 use crate::check::recording::RecordedRun;
 use crate::moment::{Micros, SECOND};
 use crate::setup::ClusterTimes;
+use crate::{FaultsError, LabResult};
 
 /// A node has read and published the beginning or the end of the silence within this time: it reads its capture once a
 /// second, waits for one second more, and publishes a changed record within a second.
@@ -78,7 +78,7 @@ pub struct RecordedFacts {
 }
 
 impl RecordedFacts {
-    pub fn of(run: RecordedRun) -> Result<Self, FaultsError> {
+    pub fn of(run: RecordedRun) -> LabResult<Self> {
         let seconds = run.setup.times.ok_or_else(|| FaultsError("no cluster".to_owned()))?;
         let observed = run.journal.iter().filter(|entry| entry.act == "observed");
         Ok(Self {

@@ -24,14 +24,9 @@ pub enum Presence {
 }
 
 impl Presence {
-    /// The word in the documents of the product.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Absent => "absent",
-            Self::Live => "live",
-            Self::Lost => "lost",
-            Self::Stopped => "stopped",
-        }
+    /// Whether this is its word in the documents of the product.
+    pub fn is_named(self, word: &str) -> bool {
+        format!("{self:?}").to_lowercase() == word
     }
 }
 
@@ -154,51 +149,37 @@ impl Published<'_> {
         holds.max().unwrap_or(Holds::No)
     }
 
-    /// All times at which a possible state may change.
+    /// All times at which a possible state may change: the recorded moments, and the times within which each of them has
+    /// its effects. More times do no harm.
     pub fn changes(&self) -> BTreeSet<Micros> {
         let PublishTimes { role, configuration, reconnect } = self.times;
-        let facts = self.facts;
+        let (facts, times) = (self.facts, self.facts.times);
         let (start, end) = (facts.run.start, facts.run.end);
-        let mut changes = BTreeSet::from([start, start + reconnect, end]);
+        let mut moments = vec![start, end];
         for (host, record) in facts.hosts.iter().zip(&facts.run.nodes) {
-            for broken in &host.breaks {
-                let ActPeriod { from, done, heal, to } = broken.period;
-                changes.extend([from, done, heal, to, self.first_expiry(from)]);
-                changes.extend([done + SECOND, facts.lease_end(from), to + reconnect]);
-            }
-            let starts = record.timeline.roles.iter().flatten().map(|span| span.start);
-            changes.extend(starts.flat_map(|at| [at, at + role]));
-            let edits = host.edits.iter().flat_map(|(from, to)| [*from, *to]);
-            changes.extend(edits.flat_map(|at| [at, at + configuration]));
-            let periods = [
-                (&host.grouped, configuration),
-                (&host.routers, configuration),
-                (&host.released, role),
-                (&host.differs, role + facts.times.audit),
-            ];
-            for (periods, within) in periods {
-                changes.extend(periods.iter().flat_map(|period| {
-                    [period.from, period.done + within, period.heal, period.to + within]
-                }));
-            }
-            let routers = host.routers.iter();
-            changes.extend(routers.map(|router| router.done + self.router_known()));
-            let silences = host.silences.iter().flatten();
-            changes.extend(silences.flat_map(|period| {
+            let breaks = host.breaks.iter().map(|broken| &broken.period);
+            let periods = [&host.grouped, &host.routers, &host.released, &host.differs];
+            let periods = breaks.chain(periods.into_iter().flatten());
+            moments.extend(
+                periods.flat_map(|period| [period.from, period.done, period.heal, period.to]),
+            );
+            moments.extend(record.timeline.roles.iter().flatten().map(|span| span.start));
+            moments.extend(host.edits.iter().flat_map(|(from, to)| [*from, *to]));
+            moments.extend(host.silences.iter().flatten().flat_map(|period| {
                 [period.possible, period.certain.min(period.end), period.end, period.gone]
             }));
         }
-        for (from, to) in self.etcd_breaks() {
-            changes.extend([from, to, to + reconnect]);
-        }
+        moments.extend(self.etcd_breaks().flat_map(|(from, to)| [from, to]));
         for life in &facts.simulated {
-            changes.extend([life.begin, life.ready, life.ready + role, life.stop, life.gone]);
-            changes.insert(life.gone + role);
-            let silent = life.silent.into_iter();
-            changes.extend(silent.flat_map(|at| [at, self.first_expiry(at), facts.lease_end(at)]));
+            moments.extend([life.begin, life.ready, life.stop, life.gone]);
+            moments.extend(life.silent);
         }
-        changes.retain(|at| (start..=end).contains(at));
-        changes
+        let (audit, router) = (role + times.audit, self.router_known());
+        let leases = [times.lease - times.heartbeat - SECOND, times.lease + SECOND];
+        let delays =
+            [0, SECOND, role, configuration, reconnect, audit, router, leases[0], leases[1]];
+        let changes = moments.iter().flat_map(|at| delays.map(|delay| at + delay));
+        changes.filter(|at| (start..=end).contains(at)).collect()
     }
 
     /// The periods in which etcd may not answer, and the losses of members: a node may have used the lost one.

@@ -96,15 +96,12 @@ impl RecordedRun {
                 continue;
             }
             let to = if has_quorum { self.done(entry) + ELECTION } else { self.end };
-            match periods.last_mut().filter(|last| last.to >= entry.at) {
-                Some(last) => {
-                    last.to = to;
-                    last.is_quorum_lost |= !has_quorum;
-                }
-                None => {
-                    let (from, is_quorum_lost) = (entry.at, !has_quorum);
-                    periods.push(UnstablePeriod { from, to, is_quorum_lost });
-                }
+            if let Some(last) = periods.last_mut().filter(|last| last.to >= entry.at) {
+                last.to = to;
+                last.is_quorum_lost |= !has_quorum;
+            } else {
+                let (from, is_quorum_lost) = (entry.at, !has_quorum);
+                periods.push(UnstablePeriod { from, to, is_quorum_lost });
             }
         }
         periods

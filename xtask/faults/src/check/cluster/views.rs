@@ -120,7 +120,7 @@ impl ViewJudge<'_> {
 
     /// What is wrong with the state of a node, which is one of these.
     fn state_problem(node: usize, state: &str, possible: &BTreeSet<Presence>) -> Option<String> {
-        let is_possible = possible.iter().any(|presence| presence.word() == state);
+        let is_possible = possible.iter().any(|presence| presence.is_named(state));
         (!is_possible).then(|| format!("node {node} is {state:?}, expected {possible:?}"))
     }
 

@@ -3,13 +3,13 @@
 
 use serde_json::json;
 
-use crate::FaultsError;
+use crate::LabResult;
 use crate::fault_table::KeepalivedAct;
 use crate::lab::keepalived::KeepalivedPids;
 use crate::lab::{FaultLab, wait_for};
 
 /// Does an act on one host.
-pub fn perform(lab: &FaultLab, act: KeepalivedAct, host: usize) -> Result<(), FaultsError> {
+pub fn perform(lab: &FaultLab, act: KeepalivedAct, host: usize) -> LabResult {
     let on = &lab.hosts[host];
     match act {
         KeepalivedAct::Stop => end(lab, host, "stop", |pids| vec![("TERM", pids.parent)]),
@@ -47,7 +47,6 @@ pub fn perform(lab: &FaultLab, act: KeepalivedAct, host: usize) -> Result<(), Fa
             signal(lab, host, "continue-parent", &[("CONT", on.pid("parent")?)])?;
             wait_for_child(lab, host, None)
         }
-        KeepalivedAct::Edit(edit) => lab.configure(host, edit),
         KeepalivedAct::Reload => {
             signal(lab, host, "reload", &[("HUP", on.keepalived_pids()?.parent)])
         }
@@ -64,12 +63,7 @@ pub fn perform(lab: &FaultLab, act: KeepalivedAct, host: usize) -> Result<(), Fa
 }
 
 /// Sends signals to keepalived.
-fn signal(
-    lab: &FaultLab,
-    host: usize,
-    how: &str,
-    signals: &[(&str, u32)],
-) -> Result<(), FaultsError> {
+fn signal(lab: &FaultLab, host: usize, how: &str, signals: &[(&str, u32)]) -> LabResult {
     let names: Vec<&str> = signals.iter().map(|(name, _)| *name).collect();
     let details = json!({ "node": host, "signals": names });
     lab.act("keepalived", host, how, |host| {
@@ -85,7 +79,7 @@ fn end(
     host: usize,
     how: &str,
     signals: impl Fn(KeepalivedPids) -> Vec<(&'static str, u32)>,
-) -> Result<(), FaultsError> {
+) -> LabResult {
     let pids = lab.hosts[host].keepalived_pids()?;
     signal(lab, host, how, &signals(pids))?;
     lab.hosts[host].wait_for_end("keepalived", &[pids.parent, pids.child])?;
@@ -93,13 +87,13 @@ fn end(
 }
 
 /// Kills the VRRP child and waits for the next one.
-fn kill_child(lab: &FaultLab, host: usize) -> Result<(), FaultsError> {
+fn kill_child(lab: &FaultLab, host: usize) -> LabResult {
     let before = lab.hosts[host].keepalived_pids()?.child;
     signal(lab, host, "kill-child", &[("KILL", before)])?;
     wait_for_child(lab, host, Some(before))
 }
 
-fn wait_for_child(lab: &FaultLab, host: usize, before: Option<u32>) -> Result<(), FaultsError> {
+fn wait_for_child(lab: &FaultLab, host: usize, before: Option<u32>) -> LabResult {
     let is_next = |pids: &KeepalivedPids| Some(pids.child) != before;
     wait_for("another VRRP child", || {
         Ok(lab.hosts[host].keepalived_pids().ok().filter(is_next).map(drop))

@@ -21,8 +21,8 @@ and their networks. The checker judges the findings of the cluster.
 Options:
   --seeds A..B  Run the seeds from A to B, without B; 0..200 by default, with `cluster` 0..60
   --seed N      Run one seed
-  --faults LIST Inject these faults on the primary instead of those of the seed, for example stop,partition. With
-                `cluster`, FAULT@HOST names the host: primary, backup, reporter (of findings) or leader (of etcd)
+  --faults LIST Inject these faults instead of those of the seed, for example stop,partition. FAULT@HOST names the host:
+                primary or backup, with `cluster` also reporter (of findings) or leader (of etcd)
   --quick       Run a few short schedules, and judge presence and order but no deadlines
   --json FILE   Write the results to FILE as JSON too
   --keep DIR    Keep all recordings in DIR; without it, only those of failed seeds are kept, below /tmp

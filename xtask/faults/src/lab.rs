@@ -2,7 +2,6 @@
 //! The lab of one run: hosts with their own network, mount and pid namespaces, connected by bridges in the namespace of
 //! this process. The process runs in a sandbox of its own, which the kernel removes at its end.
 
-mod clock;
 mod etcd;
 pub mod host;
 pub mod keepalived;

@@ -49,6 +49,7 @@ pub struct Condition {
 pub struct FindingJudge<'a> {
     pub run: &'a RecordedRun,
     pub strictness: Strictness,
+    pub verdict: &'a mut RunVerdict,
 }
 
 impl FindingJudge<'_> {
@@ -58,40 +59,35 @@ impl FindingJudge<'_> {
     }
 
     /// Counts a finding that is right, or not. Returns whether its end is judged too.
-    pub fn opened(&self, finding: &FindingSpan, is_right: bool, verdict: &mut RunVerdict) -> bool {
+    pub fn opened(&mut self, finding: &FindingSpan, is_right: bool) -> bool {
         if is_right {
-            verdict.finding(&finding.name).true_positive += 1;
+            self.verdict.finding(&finding.name).true_positive += 1;
         } else {
             let (place, context) = (self.place(finding), self.run.context(finding.open));
             let text = format!("{place} ({}); {context}", finding.text);
-            verdict.unexpected_finding(&finding.name, text);
+            self.verdict.unexpected_finding(&finding.name, text);
         }
         is_right && self.strictness == Strictness::Deadlines
     }
 
     /// A finding was open for too long after its fact.
-    pub fn not_closed(&self, finding: &FindingSpan, ended: Micros, verdict: &mut RunVerdict) {
+    pub fn not_closed(&mut self, finding: &FindingSpan, ended: Micros) {
         let closed = self.run.clock(finding.close.unwrap_or(self.run.end));
         let (place, ended) = (self.place(finding), self.run.clock(ended));
         let text =
             format!("{place}: the fact ended at {ended} s, the finding at {closed} s or later");
-        verdict.late_finding("finding-not-closed", &finding.name, text);
+        self.verdict.late_finding("finding-not-closed", &finding.name, text);
     }
 
     /// A finding was closed while its fact was true.
-    pub fn closed_early(&self, finding: &FindingSpan, closed: Micros, verdict: &mut RunVerdict) {
+    pub fn closed_early(&mut self, finding: &FindingSpan, closed: Micros) {
         let (place, closed) = (self.place(finding), self.run.clock(closed));
         let text = format!("{place}: closed at {closed} s, while its fact was true");
-        verdict.late_finding("finding-closed-early", &finding.name, text);
+        self.verdict.late_finding("finding-closed-early", &finding.name, text);
     }
 
     /// A condition that lasted until its deadline has a finding.
-    pub fn required(
-        &self,
-        condition: &Condition,
-        findings: &[FindingSpan],
-        verdict: &mut RunVerdict,
-    ) {
+    pub fn required(&mut self, condition: &Condition, findings: &[FindingSpan]) {
         let Condition { name, subject, start, end, deadline, .. } = condition;
         let Some(deadline) = *deadline else { return };
         let place = format!("{subject}: {name} since {} s", self.run.clock(*start));
@@ -100,12 +96,12 @@ impl FindingJudge<'_> {
         };
         let Some(finding) = findings.iter().find(is_seen) else {
             let text = format!("{place}; {}", self.run.context(*start));
-            return verdict.missing_finding(name, text);
+            return self.verdict.missing_finding(name, text);
         };
         if self.strictness == Strictness::Deadlines && finding.open > deadline {
             let (open, deadline) = (self.run.clock(finding.open), self.run.clock(deadline));
             let text = format!("{place}: opened at {open} s, the deadline was {deadline} s");
-            verdict.late_finding("finding-late", name, text);
+            self.verdict.late_finding("finding-late", name, text);
         }
     }
 }

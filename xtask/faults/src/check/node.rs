@@ -29,7 +29,7 @@ pub fn judge(run: &RecordedRun, strictness: Strictness, verdict: &mut RunVerdict
         }
         causes::judge(run, node, strictness, verdict);
         let conditions = conditions::of_node(run, node);
-        judge_findings(&FindingJudge { run, strictness }, node, &conditions, verdict);
+        judge_findings(&mut FindingJudge { run, strictness, verdict }, node, &conditions);
     }
 }
 
@@ -83,12 +83,7 @@ impl<'a> NodeInstance<'a> {
 }
 
 /// Compares the findings of a node with the conditions under which they are right.
-fn judge_findings(
-    judge: &FindingJudge<'_>,
-    node: usize,
-    conditions: &[Condition],
-    verdict: &mut RunVerdict,
-) {
+fn judge_findings(judge: &mut FindingJudge<'_>, node: usize, conditions: &[Condition]) {
     let own = |finding: &FindingSpan| FindingSpan {
         subject: format!("node {node} {}", finding.subject),
         ..finding.clone()
@@ -102,7 +97,7 @@ fn judge_findings(
         let is_right = same.iter().any(|condition| {
             (condition.start - CLOCK_MARGIN..=condition.end + lag).contains(&finding.open)
         });
-        if !judge.opened(finding, is_right, verdict) {
+        if !judge.opened(finding, is_right) {
             continue;
         }
         // Conditions that began while the finding was open keep it open.
@@ -111,11 +106,11 @@ fn judge_findings(
         let last = open.max_by_key(|condition| condition.close_by.unwrap_or(Micros::MAX));
         let late = last.filter(|last| last.close_by.is_some_and(|limit| closed > limit));
         if let Some(last) = late {
-            judge.not_closed(finding, last.end, verdict);
+            judge.not_closed(finding, last.end);
         }
     }
     for condition in conditions {
-        judge.required(condition, &findings, verdict);
+        judge.required(condition, &findings);
     }
 }
 
@@ -146,7 +141,8 @@ mod tests {
             close_by: Some(48 * SECOND),
         };
         let mut verdict = RunVerdict::default();
-        judge_findings(&FindingJudge { run: &run, strictness }, 1, &[condition], &mut verdict);
+        let mut judge = FindingJudge { run: &run, strictness, verdict: &mut verdict };
+        judge_findings(&mut judge, 1, &[condition]);
         verdict.failures.iter().map(|failure| failure.kind).collect()
     }
 

@@ -36,9 +36,19 @@ pub enum SimulatedPart {
     TwoBackups,
 }
 
+/// The records of a simulated node in etcd.
+#[derive(Clone)]
+struct SimulatedRecords {
+    etcd: EtcdClient,
+    times: ClusterTimes,
+    /// The leases of its heartbeat and of its membership, as hexadecimal numbers.
+    lease: String,
+    member: String,
+}
+
 /// A simulated node.
 pub struct SimulatedNode {
-    etcd: EtcdClient,
+    records: SimulatedRecords,
     has_ended: Arc<AtomicBool>,
     heartbeat: Option<JoinHandle<()>>,
     role_keys: Vec<String>,
@@ -53,26 +63,20 @@ impl SimulatedNode {
         part: SimulatedPart,
     ) -> LabResult<Self> {
         let (lease, member) = (grant(&etcd, times.lease)?, grant(&etcd, MEMBER_LEASE)?);
-        put_member(&etcd, "running", &member)?;
+        let records = SimulatedRecords { etcd, times, lease, member };
+        records.put_member("running")?;
         let role = if part == SimulatedPart::Primary { "primary" } else { "backup" };
         let twice = (part == SimulatedPart::TwoBackups).then_some("VI_COPY");
         let mut role_keys = Vec::new();
         for instance in ["VI_1"].into_iter().chain(twice) {
-            let family = if setup.is_ipv6 { "ipv6" } else { "ipv4" };
-            let vrid = setup.instance(0).vrid;
-            let key = format!("role/vrrp:{family}:{vrid}/{SIMULATED}/{instance}");
-            put(&etcd, &key, &role_record(setup, instance, role), &member)?;
-            role_keys.push(key);
+            role_keys.push(records.put_role(setup, instance, role)?);
         }
-        let mut seen = put_node(&etcd, times, 1, 0, &lease)?;
         // A claim is confirmed by a heartbeat after the claim.
-        seen = put_node(&etcd, times, 2, seen, &lease)?;
+        let seen = records.put_node(2, records.put_node(1, 0)?)?;
         let has_ended = Arc::new(AtomicBool::new(false));
-        let (thread_etcd, thread_end) = (etcd.clone(), Arc::clone(&has_ended));
-        let heartbeat = std::thread::spawn(move || {
-            beat(&thread_etcd, times, &lease, seen, &thread_end);
-        });
-        Ok(Self { etcd, has_ended, heartbeat: Some(heartbeat), role_keys })
+        let (beat, end) = (records.clone(), Arc::clone(&has_ended));
+        let heartbeat = Some(std::thread::spawn(move || beat.renew(seen, &end)));
+        Ok(Self { records, has_ended, heartbeat, role_keys })
     }
 
     /// Ends the heartbeat: the lease expires.
@@ -86,32 +90,13 @@ impl SimulatedNode {
     /// Ends the node as an orderly stop does, and forgets it.
     pub fn stop(&mut self) -> LabResult {
         self.fall_silent();
-        let member = grant(&self.etcd, MEMBER_LEASE)?;
-        put_member(&self.etcd, "stopped", &member)?;
+        self.records.put_member("stopped")?;
         // A role without a member is that of a lost node, so the member is last.
         let mut keys = vec![format!("node/{SIMULATED}")];
         keys.append(&mut self.role_keys);
         keys.push(format!("member/{SIMULATED}"));
-        keys.iter().try_for_each(|key| self.etcd.run(&["del", &format!("{PREFIX}{key}")]).map(drop))
-    }
-}
-
-/// Renews the lease and the record until the node ends.
-fn beat(
-    etcd: &EtcdClient,
-    times: ClusterTimes,
-    lease: &str,
-    mut seen: i64,
-    has_ended: &AtomicBool,
-) {
-    for number in 3.. {
-        pause(HEARTBEAT);
-        if has_ended.load(Ordering::Relaxed) {
-            return;
-        }
-        // A put does not renew the lease.
-        let _ = etcd.run(&["lease", "keep-alive", "--once", lease]);
-        seen = put_node(etcd, times, number, seen, lease).unwrap_or(seen);
+        let etcd = &self.records.etcd;
+        keys.iter().try_for_each(|key| etcd.run(&["del", &format!("{PREFIX}{key}")]).map(drop))
     }
 }
 
@@ -122,42 +107,55 @@ fn grant(etcd: &EtcdClient, seconds: i64) -> LabResult<String> {
     lease.ok_or_else(|| FaultsError(format!("no lease in {text:?}")))
 }
 
-/// Writes a record; returns the revision.
-fn put(etcd: &EtcdClient, key: &str, value: &Value, lease: &str) -> LabResult<i64> {
-    etcd.revision(&["put", &format!("{PREFIX}{key}"), &value.to_string(), "--lease", lease])
-}
+impl SimulatedRecords {
+    /// Renews the lease and the record of the node until it ends.
+    fn renew(&self, mut seen: i64, has_ended: &AtomicBool) {
+        for number in 3.. {
+            pause(HEARTBEAT);
+            if has_ended.load(Ordering::Relaxed) {
+                return;
+            }
+            // A put does not renew the lease.
+            let _ = self.etcd.run(&["lease", "keep-alive", "--once", &self.lease]);
+            seen = self.put_node(number, seen).unwrap_or(seen);
+        }
+    }
 
-fn put_node(
-    etcd: &EtcdClient,
-    times: ClusterTimes,
-    heartbeat: usize,
-    seen: i64,
-    lease: &str,
-) -> LabResult<i64> {
-    let record = json!({
-        "schema": 1, "node": SIMULATED, "epoch": "simulated", "process": "simulated", "version": "0.0.0",
-        "heartbeat": heartbeat, "seen": seen, "seq": 1, "instances": 1, "at": CLOCK[heartbeat % CLOCK.len()],
-        "started": CLOCK[(heartbeat + 1) % CLOCK.len()], "heartbeat_ms": times.heartbeat * 1000,
-        "lease_s": times.lease,
-    });
-    put(etcd, &format!("node/{SIMULATED}"), &record, lease)
-}
+    /// Writes a record; returns the revision.
+    fn put(&self, key: &str, value: &Value, lease: &str) -> LabResult<i64> {
+        let (key, value) = (format!("{PREFIX}{key}"), value.to_string());
+        self.etcd.revision(&["put", &key, &value, "--lease", lease])
+    }
 
-fn put_member(etcd: &EtcdClient, state: &str, lease: &str) -> LabResult<i64> {
-    let record = json!({
-        "schema": 1, "node": SIMULATED, "epoch": "simulated", "state": state,
-        "lease": i64::from_str_radix(lease, 16)?, "at": CLOCK[1],
-    });
-    put(etcd, &format!("member/{SIMULATED}"), &record, lease)
-}
+    fn put_node(&self, heartbeat: usize, seen: i64) -> LabResult<i64> {
+        let record = json!({
+            "schema": 1, "node": SIMULATED, "epoch": "simulated", "process": "simulated", "version": "0.0.0",
+            "heartbeat": heartbeat, "seen": seen, "seq": 1, "instances": 1, "at": CLOCK[heartbeat % CLOCK.len()],
+            "started": CLOCK[(heartbeat + 1) % CLOCK.len()], "heartbeat_ms": self.times.heartbeat * 1000,
+            "lease_s": self.times.lease,
+        });
+        self.put(&format!("node/{SIMULATED}"), &record, &self.lease)
+    }
 
-fn role_record(setup: &LabSetup, instance: &str, role: &str) -> Value {
-    let facts = setup.instance(0);
-    json!({
-        "schema": 1, "node": SIMULATED, "instance": instance, "name": instance, "epoch": "simulated", "seq": 1,
-        "role": role, "since": CLOCK[0], "origin": "keepalived", "interface": "eth0", "vrid": facts.vrid,
-        "priority": 50, "advert_ms": setup.advert_millis, "vrrp_version": setup.version,
-        "addresses": facts.addresses, "heard": "other",
-        "recent": [{ "seq": 1, "at": CLOCK[0], "to": role }],
-    })
+    fn put_member(&self, state: &str) -> LabResult<i64> {
+        let lease = i64::from_str_radix(&self.member, 16)?;
+        let record = json!({
+            "schema": 1, "node": SIMULATED, "epoch": "simulated", "state": state, "lease": lease, "at": CLOCK[1],
+        });
+        self.put(&format!("member/{SIMULATED}"), &record, &self.member)
+    }
+
+    /// Writes the role of an instance; returns its key.
+    fn put_role(&self, setup: &LabSetup, instance: &str, role: &str) -> LabResult<String> {
+        let (facts, family) = (setup.instance(0), if setup.is_ipv6 { "ipv6" } else { "ipv4" });
+        let key = format!("role/vrrp:{family}:{}/{SIMULATED}/{instance}", facts.vrid);
+        let record = json!({
+            "schema": 1, "node": SIMULATED, "instance": instance, "name": instance, "epoch": "simulated", "seq": 1,
+            "role": role, "since": CLOCK[0], "origin": "keepalived", "interface": "eth0", "vrid": facts.vrid,
+            "priority": 50, "advert_ms": setup.advert_millis, "vrrp_version": setup.version,
+            "addresses": facts.addresses, "heard": "other",
+            "recent": [{ "seq": 1, "at": CLOCK[0], "to": role }],
+        });
+        self.put(&key, &record, &self.member).map(|_| key)
+    }
 }

@@ -4,16 +4,21 @@
 use std::process::Stdio;
 
 use super::host::LabHost;
-use super::{clock, recorders, wait_for, write_file};
-use crate::setup::{LabSetup, NodeFiles, group_conf, node_conf};
+use super::{recorders, wait_for, write_file};
+use crate::setup::{LabSetup, NodeFiles, group_conf, node_conf, node_name};
 use crate::{FaultsError, LabResult};
 
 /// The documents about the cluster that are recorded again and again.
 const DOCUMENTS: &[&str] = &["/v1/cluster/groups", "/v1/cluster/nodes", "/v1/cluster/findings"];
 
+/// The directories of the libraries of each architecture.
+const LIBRARIES: &str = "/usr/lib";
+/// The version for processes with several threads.
+const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
+
 impl LabHost {
     fn files(&self) -> NodeFiles {
-        NodeFiles::of_host(self.index, &self.directory)
+        NodeFiles::of(node_name(self.index), &self.directory, "vipwatch")
     }
 
     /// Starts a node with these files as a service.
@@ -21,7 +26,7 @@ impl LabHost {
         write_file(&files.config, &node_conf(setup, self.index, &self.directory, files))?;
         let has_clock = setup.cluster.as_ref().is_some_and(|cluster| cluster.has_own_clocks);
         let prefix = match service {
-            "vipwatch" if has_clock => clock::prefix(&self.file("clock"))?,
+            "vipwatch" if has_clock => self.clock_prefix()?,
             _ => String::new(),
         };
         let (program, config) = (self.vipwatch.display(), files.config.display());
@@ -35,7 +40,7 @@ impl LabHost {
 
     /// Starts a second node on this host, with the name of the node of another host.
     pub fn start_twin(&self, setup: &LabSetup, name: String) -> LabResult {
-        let files = NodeFiles::of_twin(name, &self.directory);
+        let files = NodeFiles::of(name, &self.directory, "twin");
         self.start_node(setup, "twin", &files)?;
         wait_for("the second node of a host", || {
             Ok(recorders::get(&files.socket, "/v1/instances").ok())
@@ -50,6 +55,28 @@ impl LabHost {
         text.push_str(&if has_group { group_conf() } else { String::new() });
         write_file(&files.config, &text)?;
         self.signal_service("vipwatch", "HUP")
+    }
+
+    /// The beginning of the command line of a process with a wall clock of its own. The kernel has no namespace for it, so
+    /// `libfaketime` adds the seconds in the file `clock` to each time that the process reads. The monotonic clock and the
+    /// times of files stay as they are.
+    fn clock_prefix(&self) -> LabResult<String> {
+        let file = self.file("clock");
+        if !file.exists() {
+            self.set_clock(0)?;
+        }
+        let directories =
+            std::fs::read_dir(LIBRARIES)?.filter_map(|entry| Some(entry.ok()?.path()));
+        let library = directories.map(|path| path.join(FAKETIME)).find(|path| path.exists());
+        let hint = "hint: install the package libfaketime";
+        let none = || FaultsError(format!("{LIBRARIES} has no {FAKETIME}\n  {hint}"));
+        // A process reads the file again after one second.
+        Ok(format!(
+            "env LD_PRELOAD={} FAKETIME_TIMESTAMP_FILE={} FAKETIME_CACHE_DURATION=1 \
+             FAKETIME_DONT_FAKE_MONOTONIC=1 NO_FAKE_STAT=1 FAKETIME_DISABLE_SHM=1 ",
+            library.ok_or_else(none)?.display(),
+            file.display()
+        ))
     }
 
     /// Sets the wall clock of the node: seconds after that of the machine.

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::{
-    ClusterSettings, ClusterTimes, ConfigEdit, GROUP, HOSTS, LINK, LabSetup, RECORDER,
-    etcd_address, node_name,
+    ClusterSettings, ClusterTimes, ConfigEdit, GROUP, HOSTS, LINK, LabSetup, RECORDER, etcd_address,
 };
 
 /// What a failed track script subtracts from the priority.
@@ -114,24 +113,10 @@ pub struct NodeFiles {
 }
 
 impl NodeFiles {
-    /// Those of the node of a host.
-    pub fn of_host(host: usize, directory: &Path) -> Self {
-        Self {
-            name: node_name(host),
-            config: directory.join("vipwatch.toml"),
-            state: directory.join("state"),
-            socket: directory.join("node.sock"),
-        }
-    }
-
-    /// Those of a second node on a host, with the name of the node of another host.
-    pub fn of_twin(name: String, directory: &Path) -> Self {
-        Self {
-            name,
-            config: directory.join("twin.toml"),
-            state: directory.join("twin-state"),
-            socket: directory.join("twin.sock"),
-        }
+    /// Those of a node in the directory of its host; `service` is the beginning of their names.
+    pub fn of(name: String, directory: &Path, service: &str) -> Self {
+        let file = |end: &str| directory.join(format!("{service}{end}"));
+        Self { name, config: file(".toml"), state: file("-state"), socket: file(".sock") }
     }
 }
 
@@ -179,6 +164,7 @@ pub fn group_conf() -> String {
 mod tests {
     use super::*;
     use crate::args::LabKind;
+    use crate::setup::node_name;
 
     #[test]
     fn a_foreign_keepalived_has_the_same_vrid_and_no_common_address() {
@@ -195,7 +181,7 @@ mod tests {
     #[test]
     fn all_members_are_endpoints_of_each_node() {
         let directory = Path::new("/lab");
-        let files = NodeFiles::of_host(1, directory);
+        let files = NodeFiles::of(node_name(1), directory, "vipwatch");
         let text = node_conf(&LabSetup::of(LabKind::Cluster, 1), 1, directory, &files);
         assert!(
             text.contains("endpoints = [\"http://10.8.0.2:2379\", \"http://10.8.0.3:2379\""),

@@ -3,7 +3,7 @@
 //! in etcd, and possible if it holds for at least one.
 
 use super::groups::LabGroup;
-use super::published::{PossibleStates, Presence, Published, SIMULATED_NODE};
+use super::published::{NodeState, Presence, Published, SIMULATED_NODE};
 use crate::check::periods::{Holds, Span, push};
 use crate::moment::Micros;
 
@@ -15,16 +15,6 @@ pub struct ConditionTimeline {
     /// The group or node, as messages name it.
     pub subject: String,
     pub spans: Vec<Span<Holds>>,
-}
-
-/// One state of a node, out of the possible ones.
-#[derive(Debug, Clone, Copy)]
-struct NodeState {
-    presence: Presence,
-    role: &'static str,
-    is_edited: bool,
-    silence: Holds,
-    difference: Holds,
 }
 
 const AMBIGUOUS: &str = "cluster-ambiguous-group";
@@ -39,83 +29,69 @@ const GROUP_FINDINGS: [&str; 6] = [
     "cluster-different-configuration",
 ];
 
-/// The conditions of all groups and nodes.
-pub fn timelines(published: &Published<'_>) -> Vec<ConditionTimeline> {
-    let mut timelines = Vec::new();
-    for group in LabGroup::all(published.facts) {
-        let subject = group.text(published.facts);
-        for name in GROUP_FINDINGS {
-            let spans = spans(published, |at| group_holds(published, name, group, at));
-            timelines.push(ConditionTimeline { name, subject: subject.clone(), spans });
-        }
-    }
-    for node in 0..=SIMULATED_NODE {
-        let holds = |at: Micros| {
-            let presence = published.node_presence(node, at);
-            Holds::of(presence.iter().map(|presence| *presence == Presence::Lost))
-        };
-        let (name, subject) = ("cluster-node-lost", format!("node {node}"));
-        timelines.push(ConditionTimeline { name, subject, spans: spans(published, holds) });
-    }
-    timelines
-}
-
-/// The value of a condition between each two changes.
-fn spans(published: &Published<'_>, holds: impl Fn(Micros) -> Holds) -> Vec<Span<Holds>> {
-    let changes: Vec<Micros> = published.changes().into_iter().collect();
-    let mut spans: Vec<Span<Holds>> = Vec::new();
-    for pair in changes.windows(2) {
-        let holds = holds(i64::midpoint(pair[0], pair[1]));
-        push(&mut spans, pair[0], published.facts.run.end, holds);
-    }
-    spans
-}
-
-fn group_holds(published: &Published<'_>, name: &str, group: LabGroup, at: Micros) -> Holds {
-    // A group that is ambiguous has no other finding.
-    match (name, published.ambiguity(group, at)) {
-        (AMBIGUOUS, ambiguity) => ambiguity,
-        (_, Holds::Yes) => Holds::No,
-        (_, Holds::Maybe) => unambiguous_holds(published, name, group, at).min(Holds::Maybe),
-        (_, Holds::No) => unambiguous_holds(published, name, group, at),
-    }
-}
-
-fn unambiguous_holds(published: &Published<'_>, name: &str, group: LabGroup, at: Micros) -> Holds {
-    let nodes: Vec<PossibleStates> =
-        (0..=SIMULATED_NODE).map(|node| published.states(node, group, at)).collect();
-    let combinations = combinations(&nodes);
-    let holds = |nodes: &Vec<NodeState>| holds(name, nodes, published.facts.min_backups);
-    let first = combinations.first().map(holds);
-    let is_same = combinations.iter().map(holds).all(|holds| Some(holds) == first);
-    first.filter(|_| is_same).unwrap_or(Holds::Maybe)
-}
-
-/// All combinations of the possible states.
-fn combinations(nodes: &[PossibleStates]) -> Vec<Vec<NodeState>> {
-    let mut all: Vec<Vec<NodeState>> = vec![Vec::new()];
-    for node in nodes {
-        let PossibleStates { silence, difference, .. } = *node;
-        let mut states = Vec::new();
-        for &presence in &node.presence {
-            for &role in &node.roles {
-                let edits = node.edit.values().iter();
-                states.extend(edits.map(|&is_edited| NodeState {
-                    presence,
-                    role,
-                    is_edited,
-                    silence,
-                    difference,
-                }));
+impl Published<'_> {
+    /// The conditions of all groups and nodes.
+    pub fn timelines(&self) -> Vec<ConditionTimeline> {
+        let mut timelines = Vec::new();
+        for group in LabGroup::all(self.facts) {
+            let subject = group.text(self.facts);
+            for name in GROUP_FINDINGS {
+                let spans = self.spans(|at| self.group_holds(name, group, at));
+                timelines.push(ConditionTimeline { name, subject: subject.clone(), spans });
             }
         }
+        for node in 0..=SIMULATED_NODE {
+            let holds = |at: Micros| {
+                let presence = self.node_presence(node, at);
+                Holds::of(presence.iter().map(|presence| *presence == Presence::Lost))
+            };
+            let (name, subject) = ("cluster-node-lost", format!("node {node}"));
+            timelines.push(ConditionTimeline { name, subject, spans: self.spans(holds) });
+        }
+        timelines
+    }
+
+    /// The value of a condition between each two changes.
+    fn spans(&self, holds: impl Fn(Micros) -> Holds) -> Vec<Span<Holds>> {
+        let changes: Vec<Micros> = self.changes().into_iter().collect();
+        let mut spans: Vec<Span<Holds>> = Vec::new();
+        for pair in changes.windows(2) {
+            let holds = holds(i64::midpoint(pair[0], pair[1]));
+            push(&mut spans, pair[0], self.facts.run.end, holds);
+        }
+        spans
+    }
+
+    fn group_holds(&self, name: &str, group: LabGroup, at: Micros) -> Holds {
+        // A group that is ambiguous has no other finding.
+        match (name, self.ambiguity(group, at)) {
+            (AMBIGUOUS, ambiguity) => ambiguity,
+            (_, Holds::Yes) => Holds::No,
+            (_, Holds::Maybe) => self.unambiguous_holds(name, group, at).min(Holds::Maybe),
+            (_, Holds::No) => self.unambiguous_holds(name, group, at),
+        }
+    }
+
+    fn unambiguous_holds(&self, name: &str, group: LabGroup, at: Micros) -> Holds {
+        let nodes: Vec<Vec<NodeState>> =
+            (0..=SIMULATED_NODE).map(|node| self.states(node, group, at)).collect();
+        let combinations = combinations(&nodes);
+        let holds = |nodes: &Vec<NodeState>| holds(name, nodes, self.facts.min_backups);
+        let first = combinations.first().map(holds);
+        let is_same = combinations.iter().map(holds).all(|holds| Some(holds) == first);
+        first.filter(|_| is_same).unwrap_or(Holds::Maybe)
+    }
+}
+
+/// All combinations of the possible states of all nodes.
+fn combinations(nodes: &[Vec<NodeState>]) -> Vec<Vec<NodeState>> {
+    nodes.iter().fold(vec![Vec::new()], |all, states| {
         let with = |before: &Vec<NodeState>| {
             let before = before.clone();
-            states.clone().into_iter().map(move |state| [&before[..], &[state]].concat())
+            states.iter().map(move |state| [&before[..], &[*state]].concat())
         };
-        all = all.iter().flat_map(with).collect();
-    }
-    all
+        all.iter().flat_map(with).collect()
+    })
 }
 
 /// Whether the condition of a finding about a group holds in one state of all nodes.
@@ -199,17 +175,9 @@ mod tests {
 
     #[test]
     fn a_state_that_is_only_possible_makes_a_condition_possible() {
-        let states = |presence: &[Presence], role: &'static str| PossibleStates {
-            presence: presence.iter().copied().collect(),
-            roles: BTreeSet::from([role]),
-            edit: Holds::No,
-            silence: Holds::No,
-            difference: Holds::No,
-        };
-        let nodes = [
-            states(&[Presence::Live], "primary"),
-            states(&[Presence::Live, Presence::Lost], "primary"),
-        ];
+        let lost = node(Presence::Lost, "primary");
+        let live = node(Presence::Live, "primary");
+        let nodes = [vec![live], vec![live, lost]];
         let values: BTreeSet<Holds> = combinations(&nodes)
             .iter()
             .map(|nodes| holds("cluster-two-primaries", nodes, 1))

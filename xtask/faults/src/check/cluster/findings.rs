@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares the findings in etcd with the conditions under which they are right.
 
-use super::conditions::{self, ConditionTimeline};
+use super::conditions::ConditionTimeline;
 use super::facts::RecordedFacts;
 use super::flapping;
 use super::groups::LabGroup;
@@ -59,12 +59,12 @@ pub fn judge(
     verdict: &mut RunVerdict,
 ) {
     let facts = exact.facts;
-    let judge = FindingJudge { run: &facts.run, strictness };
-    let possible = conditions::timelines(published);
+    let mut judge = FindingJudge { run: &facts.run, strictness, verdict };
+    let possible = published.timelines();
     let unavailable = unavailable(exact);
     for finding in findings {
         if finding.name == flapping::NAME {
-            flapping::judge(exact, finding, verdict);
+            exact.judge_flapping(finding, judge.verdict);
             continue;
         }
         let mut timelines = possible.iter();
@@ -72,11 +72,11 @@ pub fn judge(
         let is_right = timeline.is_some_and(|timeline| {
             is_possible(finding, timeline, settle(&finding.name, facts), strictness)
         });
-        if judge.opened(finding, is_right, verdict) {
-            judge_end(&judge, finding, timeline, &unavailable, verdict);
+        if judge.opened(finding, is_right) {
+            judge_end(&mut judge, finding, timeline, &unavailable);
         }
     }
-    for timeline in conditions::timelines(exact) {
+    for timeline in exact.timelines() {
         // A new reporter waits for one lease before it reports a lost node.
         let is_lost = timeline.name == "cluster-node-lost";
         let grace = if is_lost { facts.times.lease } else { 0 };
@@ -85,11 +85,11 @@ pub fn judge(
             let (name, subject) = (timeline.name, timeline.subject.clone());
             let deadline = Some(start + limit).filter(|deadline| *deadline <= end);
             let condition = Condition { name, subject, start, end, deadline, close_by: None };
-            judge.required(&condition, findings, verdict);
+            judge.required(&condition, findings);
         }
     }
     for group in LabGroup::all(facts) {
-        flapping::judge_missing(exact, group, findings, &unavailable, verdict);
+        exact.judge_missing_flapping(group, findings, &unavailable, judge.verdict);
     }
 }
 
@@ -114,25 +114,24 @@ fn is_possible(
 
 /// A finding is not open for long without its condition, and not closed while its condition is certain.
 fn judge_end(
-    judge: &FindingJudge<'_>,
+    judge: &mut FindingJudge<'_>,
     finding: &FindingSpan,
     timeline: Option<&ConditionTimeline>,
     unavailable: &[(Micros, Micros)],
-    verdict: &mut RunVerdict,
 ) {
     let Some(timeline) = timeline else { return };
     let close = finding.close.unwrap_or(judge.run.end);
     let without = certain(timeline, Holds::No, unavailable, 0).into_iter();
     let mut without = without.map(|(from, to)| (from.max(finding.open), to.min(close)));
     if let Some((from, _)) = without.find(|(from, to)| to - from > CLOSE_WITHIN) {
-        judge.not_closed(finding, from, verdict);
+        judge.not_closed(finding, from);
     }
     let is_certain = |close: &Micros| {
         let mut spans = timeline.spans.iter().filter(|span| span.value == Holds::Yes);
         spans.any(|span| (span.start + CLOCK_MARGIN + 1..span.end - CLOCK_MARGIN).contains(close))
     };
     if let Some(close) = finding.close.filter(is_certain) {
-        judge.closed_early(finding, close, verdict);
+        judge.closed_early(finding, close);
     }
 }
 

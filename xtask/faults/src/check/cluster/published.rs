@@ -30,13 +30,13 @@ impl Presence {
     }
 }
 
-/// The possible states of one node, for one instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PossibleStates {
-    pub presence: BTreeSet<Presence>,
-    pub roles: BTreeSet<&'static str>,
-    /// Whether the published configuration has one more address.
-    pub edit: Holds,
+/// One state of a node, out of the possible ones, for one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeState {
+    pub presence: Presence,
+    pub role: &'static str,
+    /// The published configuration has one more address.
+    pub is_edited: bool,
     /// Whether the node publishes that it receives no adverts.
     pub silence: Holds,
     /// Whether the node publishes that its state file differs from the kernel.
@@ -77,28 +77,44 @@ pub struct Published<'a> {
 
 impl Published<'_> {
     /// The possible states of a node at a time.
-    pub fn states(&self, node: usize, group: LabGroup, at: Micros) -> PossibleStates {
-        if node == SIMULATED_NODE {
-            return self.simulated(group, at);
-        }
+    pub fn states(&self, node: usize, group: LabGroup, at: Micros) -> Vec<NodeState> {
         let is_member = self.membership(node, group, at);
-        let mut presence =
-            if is_member.can_be(true) { self.presence(node, at) } else { BTreeSet::new() };
-        if is_member.can_be(false) {
-            presence.insert(Presence::Absent);
+        let members = is_member.can_be(true).then(|| self.node_presence(node, at));
+        let mut presences = members.unwrap_or_default();
+        presences.extend(is_member.can_be(false).then_some(Presence::Absent));
+        let (roles, edit, silence, difference) = match group.instance() {
+            _ if node == SIMULATED_NODE => {
+                (self.simulated_roles(at), Holds::No, Holds::No, Holds::No)
+            }
+            Some(instance) => {
+                let (edit, silence) =
+                    (self.edit(node, instance, at), self.silence(node, instance, at));
+                (self.roles(node, instance, at), edit, silence, Holds::No)
+            }
+            None => {
+                let since =
+                    self.unpublished_since(node, at) - self.times.role - self.facts.times.audit;
+                let difference = during(&self.facts.hosts[node].differs, since, at);
+                (self.router_roles(node, at), Holds::No, self.router_silence(node, at), difference)
+            }
+        };
+        let mut states = Vec::new();
+        for &presence in &presences {
+            for &role in &roles {
+                states.extend(edit.values().iter().map(|&is_edited| NodeState {
+                    presence,
+                    role,
+                    is_edited,
+                    silence,
+                    difference,
+                }));
+            }
         }
-        let Some(instance) = group.instance() else { return self.router(node, presence, at) };
-        PossibleStates {
-            presence,
-            roles: self.roles(node, instance, at),
-            edit: self.edit(node, instance, at),
-            silence: self.silence(node, instance, at),
-            difference: Holds::No,
-        }
+        states
     }
 
-    /// The states of the router of a host. Its link has no adverts.
-    fn router(&self, node: usize, presence: BTreeSet<Presence>, at: Micros) -> PossibleStates {
+    /// The roles of the router of a host.
+    fn router_roles(&self, node: usize, at: Micros) -> BTreeSet<&'static str> {
         let host = &self.facts.hosts[node];
         let since = self.unpublished_since(node, at) - self.times.role;
         let role = |is_released: &bool| if *is_released { "backup" } else { "primary" };
@@ -108,18 +124,15 @@ impl Published<'_> {
         let is_removed =
             |router: &ActPeriod| router.heal <= at && at < router.to + self.times.configuration;
         roles.extend(host.routers.iter().any(is_removed).then_some("fault"));
-        // There are no adverts from the creation on.
-        let mut routers = host.routers.iter();
+        roles
+    }
+
+    /// Whether the node publishes that its router receives no adverts: there are none from its creation on.
+    fn router_silence(&self, node: usize, at: Micros) -> Holds {
+        let mut routers = self.facts.hosts[node].routers.iter();
         let is_silent =
             routers.any(|router| router.done + self.router_known() <= at && at < router.heal);
-        let is_certain = self.has_published(node, at) && is_silent;
-        PossibleStates {
-            presence,
-            roles,
-            edit: Holds::No,
-            silence: if is_certain { Holds::Yes } else { Holds::Maybe },
-            difference: during(&host.differs, since - self.facts.times.audit, at),
-        }
+        if self.has_published(node, at) && is_silent { Holds::Yes } else { Holds::Maybe }
     }
 
     /// The time after which a node has published that a new router receives no adverts.
@@ -129,10 +142,11 @@ impl Published<'_> {
 
     /// The presence of a node, without regard to groups.
     pub fn node_presence(&self, node: usize, at: Micros) -> BTreeSet<Presence> {
-        if node == SIMULATED_NODE {
-            return self.simulated(LabGroup::Instance(0), at).presence;
+        if node != SIMULATED_NODE {
+            return self.presence(node, at);
         }
-        self.presence(node, at)
+        let life = self.simulated_life(at);
+        life.map_or(BTreeSet::from([Presence::Absent]), |life| self.simulated_presence(life, at))
     }
 
     /// Whether the node publishes that it receives no adverts of an instance.
@@ -276,17 +290,13 @@ impl Published<'_> {
         Holds::of([is_edited(since), is_edited(at)].into_iter().chain(is_between.then_some(true)))
     }
 
-    fn simulated(&self, group: LabGroup, at: Micros) -> PossibleStates {
-        let is_member = group == LabGroup::Instance(0);
-        let life = self.facts.simulated.iter().rev().find(|life| life.begin <= at && is_member);
-        let absent = BTreeSet::from([Presence::Absent]);
-        PossibleStates {
-            presence: life.map_or(absent, |life| self.simulated_presence(life, at)),
-            roles: BTreeSet::from([life.map_or("backup", |life| life.role)]),
-            edit: Holds::No,
-            silence: Holds::No,
-            difference: Holds::No,
-        }
+    /// The last life of the simulated node that has begun.
+    fn simulated_life(&self, at: Micros) -> Option<&SimulatedLife> {
+        self.facts.simulated.iter().rev().find(|life| life.begin <= at)
+    }
+
+    fn simulated_roles(&self, at: Micros) -> BTreeSet<&'static str> {
+        BTreeSet::from([self.simulated_life(at).map_or("backup", |life| life.role)])
     }
 
     fn simulated_presence(&self, life: &SimulatedLife, at: Micros) -> BTreeSet<Presence> {

@@ -36,7 +36,7 @@ pub fn judge(
         let is_inside =
             |document: &&RecordedDocument| document.asked >= run.start && document.until <= run.end;
         for document in documents.iter().filter(is_inside) {
-            if let Some(ViewProblem { kind, text }) = judge.document(document) {
+            if let Some((kind, text)) = judge.document(document) {
                 let (at, context) = (run.clock(document.asked), run.context(document.asked));
                 verdict.fail(kind, format!("node {host} at {at} s: {text}; {context}"));
                 // One failure of a node is enough: the next documents have the same.
@@ -56,12 +56,6 @@ pub fn judge(
     }
 }
 
-/// A difference between a document and the facts.
-struct ViewProblem {
-    kind: &'static str,
-    text: String,
-}
-
 struct ViewJudge<'a> {
     published: &'a Published<'a>,
     /// The times at which a possible state may change.
@@ -77,10 +71,11 @@ impl ViewJudge<'_> {
         self.published.has_published(self.host, document.until) && document.asked >= first
     }
 
-    fn document(&self, document: &RecordedDocument) -> Option<ViewProblem> {
+    /// The kind and the text of the difference between a document and the facts; `None` without one.
+    fn document(&self, document: &RecordedDocument) -> Option<(&'static str, String)> {
         let connection = document.document["connection"].as_str().unwrap_or_default();
         let has_answer = !document.document.is_null();
-        let (kind, text) = if has_answer && self.is_cut_off(document) && connection == "connected" {
+        Some(if has_answer && self.is_cut_off(document) && connection == "connected" {
             let text = "the node cannot reach etcd, and its view is not stale";
             ("view-not-stale", text.to_owned())
         } else if !self.is_published(document) {
@@ -96,8 +91,7 @@ impl ViewJudge<'_> {
                 _ => None,
             };
             ("view-wrong", wrong?)
-        };
-        Some(ViewProblem { kind, text })
+        })
     }
 
     /// Whether the node has been without etcd for longer than its lease.
@@ -147,8 +141,8 @@ impl ViewJudge<'_> {
                     // The view of a node may have only the groups of its own instances.
                     let mut moments = self.moments(document).into_iter();
                     let is_absent = moments.any(|at| {
-                        let states = self.published.states(self.host, group, at);
-                        states.presence.contains(&Presence::Absent)
+                        let mut states = self.published.states(self.host, group, at).into_iter();
+                        states.any(|state| state.presence == Presence::Absent)
                     });
                     (!is_absent).then(|| format!("{name} is missing"))
                 }
@@ -170,9 +164,10 @@ impl ViewJudge<'_> {
     ) -> Option<String> {
         let (mut presence, mut roles) = (BTreeSet::new(), BTreeSet::new());
         for at in self.moments(document) {
-            let states = self.published.states(node, group, at);
-            presence.extend(states.presence);
-            roles.extend(states.roles);
+            for state in self.published.states(node, group, at) {
+                presence.insert(state.presence);
+                roles.insert(state.role);
+            }
         }
         let mut members = item["members"].as_array()?.iter();
         let Some(member) = members.find(|member| node_number(&member["node"]) == Some(node)) else {
@@ -245,7 +240,7 @@ mod tests {
         let changes = published.changes();
         let strictness = Strictness::Deadlines;
         let judge = ViewJudge { published: &published, changes: &changes, host: 0, strictness };
-        judge.document(document).map_or("", |problem| problem.kind)
+        judge.document(document).map_or("", |(kind, _)| kind)
     }
 
     #[test]

@@ -4,9 +4,11 @@
 mod adverts;
 mod members;
 
+use std::ops::Range;
+
 use super::NodeInstance;
 use crate::check::findings::Condition;
-use crate::check::periods::ActPeriod;
+use crate::check::periods::{ActPeriod, Span};
 use crate::check::recording::RecordedRun;
 use crate::moment::{Micros, SECOND};
 
@@ -107,37 +109,23 @@ fn is_holding(role: &str) -> bool {
 
 impl NodeInstance<'_> {
     /// A period in which a finding may open but need not.
-    fn condition(
-        self,
-        name: &'static str,
-        start: Micros,
-        end: Micros,
-        close_within: Micros,
-    ) -> Condition {
-        let (subject, close_by) = (self.subject(), Some(end + close_within));
-        Condition { name, subject, start, end, deadline: None, close_by }
+    fn condition(self, name: &'static str, period: Range<Micros>, close: Micros) -> Condition {
+        let (subject, Range { start, end }) = (self.subject(), period);
+        Condition { name, subject, start, end, deadline: None, close_by: Some(end + close) }
     }
 
     fn process_conditions(self) -> Vec<Condition> {
         let (gone, frozen) = (PROCESS_NOTICE + DELAY, FREEZE_NOTICE + DELAY);
         let faults = |words: &[&str]| self.run.fault_periods(self.node, words);
         let mut all = Vec::new();
-        for period in self.gone() {
-            self.by_holding(
-                "keepalived-gone-address-left",
-                "keepalived-gone",
-                period,
-                gone,
-                &mut all,
-            );
-        }
-        for period in faults(&["freeze-child"]) {
-            let (left, other) = ("keepalived-frozen-address-left", "keepalived-frozen");
-            self.by_holding(left, other, period, frozen, &mut all);
-        }
+        let names = ["keepalived-gone", "keepalived-gone-address-left"];
+        all.extend(self.gone().iter().flat_map(|period| self.by_holding(names, period, gone)));
+        let (names, periods) =
+            (["keepalived-frozen", "keepalived-frozen-address-left"], faults(&["freeze-child"]));
+        all.extend(periods.iter().flat_map(|period| self.by_holding(names, period, frozen)));
         let mut whole = |name, periods: Vec<ActPeriod>, delay: Micros, close: Micros| {
             all.extend(periods.into_iter().map(|period| {
-                let condition = self.condition(name, period.from, period.to, close);
+                let condition = self.condition(name, period.from..period.to, close);
                 condition.due(period.done + delay, period.heal)
             }));
         };
@@ -147,8 +135,8 @@ impl NodeInstance<'_> {
         whole("keepalived-reload-pending", faults(&["edit-only"]), frozen, reload_close);
         // The file is written before the signal.
         all.extend(self.reloads().map(|at| {
-            let (start, end) = (at - SECOND, at + PROCESS_NOTICE);
-            self.condition("keepalived-reload-pending", start, end, reload_close)
+            let period = at - SECOND..at + PROCESS_NOTICE;
+            self.condition("keepalived-reload-pending", period, reload_close)
         }));
         // keepalived waits longer and longer before it starts another child.
         for child in self.run.acts(self.node, &["child-started"]) {
@@ -156,7 +144,7 @@ impl NodeInstance<'_> {
             let signal = signals.find(|signal| signal.at < child.at);
             let end = child.at + PROCESS_NOTICE;
             let name = "keepalived-vrrp-child-missing";
-            all.extend(signal.map(|signal| self.condition(name, signal.at, end, gone)));
+            all.extend(signal.map(|signal| self.condition(name, signal.at..end, gone)));
         }
         all
     }
@@ -182,22 +170,22 @@ impl NodeInstance<'_> {
         periods
     }
 
-    /// Divides a period of the processes by the role of the instance. The finding has two names.
+    /// Divides a period of the processes by the role of the instance. The finding has two names: without an address, and
+    /// with one.
     fn by_holding(
         self,
-        with_address: &'static str,
-        without_address: &'static str,
-        period: ActPeriod,
+        names: [&'static str; 2],
+        period: &ActPeriod,
         delay: Micros,
-        into: &mut Vec<Condition>,
-    ) {
-        for role in self.roles().iter().filter(|role| role.overlaps(period.from, period.to)) {
-            let name = if is_holding(role.value) { with_address } else { without_address };
-            let (start, end) = (role.start.max(period.from), role.end.min(period.to));
-            let condition = self.condition(name, start, end, delay);
+    ) -> Vec<Condition> {
+        let roles = self.roles().iter().filter(|role| role.overlaps(period.from, period.to));
+        let condition = |role: &Span<&'static str>| {
+            let name = names[usize::from(is_holding(role.value))];
+            let inside = role.start.max(period.from)..role.end.min(period.to);
             let deadline = role.start.max(period.done) + delay;
-            into.push(condition.due(deadline, role.end.min(period.heal)));
-        }
+            self.condition(name, inside, delay).due(deadline, role.end.min(period.heal))
+        };
+        roles.map(condition).collect()
     }
 
     /// Four starts within 60 seconds, of keepalived or of the VRRP child of one parent.
@@ -211,7 +199,7 @@ impl NodeInstance<'_> {
             let is_certain = first > self.run.start && !has_parent;
             let deadline = last + MAX_PROCESS_GRACE + COMPARISON + MARGIN;
             let end = first + CRASH_SPAN + RECHECK;
-            let condition = self.condition("keepalived-crash-loop", first, end, 0);
+            let condition = self.condition("keepalived-crash-loop", first..end, 0);
             let deadline = is_certain.then_some(deadline);
             let condition = Condition { deadline, close_by: None, ..condition };
             (last - first <= CRASH_SPAN).then_some(condition)
@@ -225,7 +213,7 @@ impl NodeInstance<'_> {
         let of_role = |(role, name): (&'static str, &'static str)| {
             let spans = self.roles().iter().filter(move |span| span.value == role);
             spans.map(move |span| {
-                let condition = self.condition(name, span.start, span.end, DELAY);
+                let condition = self.condition(name, span.start..span.end, DELAY);
                 condition.due(span.start + DELAY, span.end)
             })
         };
@@ -240,7 +228,7 @@ impl NodeInstance<'_> {
             row.instance == self.facts().name && !row.from.is_empty() && row.from != row.to
         });
         let (sixth, end) = (rows.nth(FLAPPING - 1)?.at, self.run.end);
-        let condition = self.condition("flapping", sixth, end, 0).due(sixth + DELAY, end);
+        let condition = self.condition("flapping", sixth..end, 0).due(sixth + DELAY, end);
         Some(Condition { close_by: None, ..condition })
     }
 }
@@ -248,7 +236,6 @@ impl NodeInstance<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::periods::Span;
     use crate::check::recording::examples::run;
     use crate::journal::JournalEntry;
 
@@ -280,8 +267,7 @@ mod tests {
         ];
         let (from, done) = (9 * SECOND, 10 * SECOND);
         let period = ActPeriod { from, done, heal: 30 * SECOND, to: 31 * SECOND };
-        let mut conditions = Vec::new();
-        SCENE(&run).by_holding("left", "gone", period, 8 * SECOND, &mut conditions);
+        let conditions = SCENE(&run).by_holding(["gone", "left"], &period, 8 * SECOND);
         let seen: Vec<_> =
             conditions.iter().map(|condition| (condition.name, condition.deadline)).collect();
         assert_eq!(seen, [("left", None), ("gone", Some(18 * SECOND))]);

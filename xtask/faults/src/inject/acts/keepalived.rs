@@ -4,61 +4,48 @@
 use serde_json::json;
 
 use crate::LabResult;
-use crate::fault_table::KeepalivedAct;
+use crate::fault_table::KeepalivedAct as Act;
 use crate::lab::keepalived::KeepalivedPids;
 use crate::lab::{FaultLab, wait_for};
 
 /// Does an act on one host.
-pub fn perform(lab: &FaultLab, act: KeepalivedAct, host: usize) -> LabResult {
+pub fn perform(lab: &FaultLab, act: Act, host: usize) -> LabResult {
     let on = &lab.hosts[host];
     match act {
-        KeepalivedAct::Stop => end(lab, host, "stop", |pids| vec![("TERM", pids.parent)]),
-        KeepalivedAct::KillParent => {
-            end(lab, host, "kill-parent", |pids| vec![("KILL", pids.parent)])
-        }
-        KeepalivedAct::KillBoth => end(lab, host, "kill", |pids| {
+        Act::Stop => end(lab, host, "stop", |pids| vec![("TERM", pids.parent)]),
+        Act::KillParent => end(lab, host, "kill-parent", |pids| vec![("KILL", pids.parent)]),
+        Act::KillBoth => end(lab, host, "kill", |pids| {
             vec![("STOP", pids.parent), ("KILL", pids.child), ("KILL", pids.parent)]
         }),
-        KeepalivedAct::StartDead => {
+        Act::StartDead => {
             let mut dead = lab.hosts.iter().filter(|host| host.keepalived_pids().is_err());
             dead.try_for_each(|host| {
                 lab.act("keepalived", host.index, "start", |host| lab.start_keepalived(host.index))
             })
         }
-        KeepalivedAct::FreezeChild => {
-            signal(lab, host, "freeze", &[("STOP", on.keepalived_pids()?.child)])
+        Act::FreezeChild => signal(lab, host, "freeze", &[("STOP", on.pid("child")?)]),
+        Act::FreezeParent => signal(lab, host, "freeze-parent", &[("STOP", on.pid("parent")?)]),
+        Act::ContinueChild => signal(lab, host, "continue", &[("CONT", on.pid("child")?)]),
+        Act::ContinueParent => signal(lab, host, "continue-parent", &[("CONT", on.pid("parent")?)]),
+        Act::KillChild => {
+            let before = on.pid("child")?;
+            signal(lab, host, "kill-child", &[("KILL", before)])?;
+            wait_for_child(lab, host, Some(before))
         }
-        KeepalivedAct::FreezeParent => {
-            signal(lab, host, "freeze-parent", &[("STOP", on.keepalived_pids()?.parent)])
-        }
-        KeepalivedAct::ContinueChild => {
-            signal(lab, host, "continue", &[("CONT", on.keepalived_pids()?.child)])
-        }
-        KeepalivedAct::ContinueParent => {
-            signal(lab, host, "continue-parent", &[("CONT", on.keepalived_pids()?.parent)])
-        }
-        KeepalivedAct::KillChild => kill_child(lab, host),
-        KeepalivedAct::LoseChild => {
+        Act::LoseChild => {
             let KeepalivedPids { parent, child } = on.keepalived_pids()?;
             signal(lab, host, "lose-child", &[("STOP", parent), ("KILL", child)])?;
             on.wait_for_end("the VRRP child", &[child])
         }
-        KeepalivedAct::ResumeParent => {
+        Act::ResumeParent => {
             signal(lab, host, "continue-parent", &[("CONT", on.pid("parent")?)])?;
             wait_for_child(lab, host, None)
         }
-        KeepalivedAct::Reload => {
-            signal(lab, host, "reload", &[("HUP", on.keepalived_pids()?.parent)])
-        }
-        KeepalivedAct::FailScript => Ok(std::fs::File::create(on.script_file()).map(drop)?),
-        KeepalivedAct::MendScript => Ok(std::fs::remove_file(on.script_file())?),
-        KeepalivedAct::StartForeign => lab.start_foreign(),
-        KeepalivedAct::StopForeign => {
-            let foreign = lab.foreign()?;
-            let KeepalivedPids { parent, .. } = foreign.keepalived_pids()?;
-            foreign.signal(&[("TERM", parent)])?;
-            foreign.wait_for_end("the foreign keepalived", &[parent])
-        }
+        Act::Reload => signal(lab, host, "reload", &[("HUP", on.pid("parent")?)]),
+        Act::FailScript => Ok(std::fs::File::create(on.script_file()).map(drop)?),
+        Act::MendScript => Ok(std::fs::remove_file(on.script_file())?),
+        Act::StartForeign => lab.start_foreign(),
+        Act::StopForeign => lab.foreign()?.end_service("parent", "TERM"),
     }
 }
 
@@ -86,13 +73,7 @@ fn end(
     lab.journal.write("keepalived-ended", &json!({ "node": host }))
 }
 
-/// Kills the VRRP child and waits for the next one.
-fn kill_child(lab: &FaultLab, host: usize) -> LabResult {
-    let before = lab.hosts[host].keepalived_pids()?.child;
-    signal(lab, host, "kill-child", &[("KILL", before)])?;
-    wait_for_child(lab, host, Some(before))
-}
-
+/// Waits for another VRRP child than the one before.
 fn wait_for_child(lab: &FaultLab, host: usize, before: Option<u32>) -> LabResult {
     let is_next = |pids: &KeepalivedPids| Some(pids.child) != before;
     wait_for("another VRRP child", || {

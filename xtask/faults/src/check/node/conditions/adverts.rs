@@ -83,7 +83,7 @@ impl<'a> NodeInstance<'a> {
 
     fn clash(self, series: &DeliveredSeries<'_>) -> Option<Condition> {
         let DeliveredSeries { start, last, end, .. } = *series;
-        let condition = self.condition("vrid-clash-on-link", start, end, CLOSE);
+        let condition = self.condition("vrid-clash-on-link", start..end, CLOSE);
         (last - start >= SETTLE).then(|| condition.due(start + self.delay(), last))
     }
 
@@ -98,7 +98,7 @@ impl<'a> NodeInstance<'a> {
             let (start, last) = (held.start.max(series.start), held.end.min(series.last));
             let deadline = (start + self.delay()).max(held.start + DELAY);
             let end = held.end.min(series.end);
-            let condition = self.condition("two-primaries", start, end, CLOSE);
+            let condition = self.condition("two-primaries", start..end, CLOSE);
             (held.value && last - start >= SETTLE).then(|| condition.due(deadline, last))
         };
         held.iter().filter_map(condition).collect()
@@ -123,7 +123,7 @@ impl<'a> NodeInstance<'a> {
                     continue;
                 }
                 let deadline = (start + READ).max(role.start + DELAY);
-                let condition = |name| self.condition(name, start, end, CLOSE);
+                let condition = |name| self.condition(name, start..end, CLOSE);
                 let no_primary = condition("no-primary");
                 let due = no_primary.clone().due(deadline, end);
                 conditions.push(if is_certain { due } else { no_primary });
@@ -151,7 +151,7 @@ impl<'a> NodeInstance<'a> {
             let lasting = span.start.max(series.start + self.run.interval() + SETTLE);
             let mut adverts = series.adverts.iter().rev().map(|advert| advert.at);
             let last = adverts.find(|at| *at < span.end).unwrap_or(span.start);
-            let condition = self.condition("peer-configuration-differs", start, span.end, CLOSE);
+            let condition = self.condition("peer-configuration-differs", start..span.end, CLOSE);
             condition.due(lasting + self.delay(), last)
         };
         spans.iter().filter(|span| span.value).map(condition).collect()

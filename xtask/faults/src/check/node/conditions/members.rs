@@ -32,7 +32,7 @@ impl NodeInstance<'_> {
                 let both = [first.value, second.value];
                 let is_certain = both.contains(&"primary") && !both.contains(&"partial");
                 let deadline = start + self.run.down_interval(1) + DELAY;
-                let condition = self.condition("sync-group-split", start, end, DELAY);
+                let condition = self.condition("sync-group-split", start..end, DELAY);
                 conditions.push(if is_certain { condition.due(deadline, end) } else { condition });
             }
         }
@@ -46,7 +46,7 @@ impl NodeInstance<'_> {
         let lower = self.sent().filter(move |advert| (1..configured).contains(&advert.priority));
         lower.map(move |advert| {
             let end = advert.at + self.run.down_interval(1);
-            self.condition("keepalived-fault", advert.at, end, RECHECK)
+            self.condition("keepalived-fault", advert.at..end, RECHECK)
         })
     }
 
@@ -62,7 +62,7 @@ impl NodeInstance<'_> {
         };
         let irregular = adverts.iter().enumerate().filter(is_irregular);
         let condition = |(_, advert): (usize, &&WireAdvert)| {
-            self.condition("adverts-lost", advert.at, advert.at + LOSS_SPAN, RECHECK)
+            self.condition("adverts-lost", advert.at..advert.at + LOSS_SPAN, RECHECK)
         };
         irregular.map(condition).collect()
     }

@@ -71,6 +71,14 @@ pub enum FaultAct {
     Heal(LabNetwork, Disturbance),
     Etcd(ServiceAct),
     Vipwatch(ServiceAct),
+    #[serde(untagged)]
+    Cluster(ClusterAct),
+}
+
+/// An act that only a lab with a cluster has.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClusterAct {
     /// Removes the history of etcd.
     Compact,
     Simulate(SimulatedPart),

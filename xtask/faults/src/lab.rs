@@ -23,7 +23,7 @@ use self::network::{Disturbance, LabNetwork};
 use self::simulated::SimulatedNode;
 use crate::journal::InjectorLog;
 use crate::moment::pause;
-use crate::setup::{ConfigEdit, LINK, LabSetup, PREFIX, RECORDER, foreign_conf};
+use crate::setup::{ConfigEdit, LINK, LabSetup, PREFIX, RECORDER};
 use crate::{FaultsError, LabResult};
 
 /// Time between two looks at a fact.
@@ -151,7 +151,7 @@ impl FaultLab {
             foreign.run(&format!("ip neighbour replace {entry}"))?;
         }
         foreign.disturb(LabNetwork::Data, Disturbance::ReceiveLoss)?;
-        write_file(&foreign.file("keepalived.conf"), &foreign_conf(&self.setup))?;
+        write_file(&foreign.file("keepalived.conf"), &self.setup.foreign_conf())?;
         foreign.start_keepalived()
     }
 

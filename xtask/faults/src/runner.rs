@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::args::{LabKind, RunOptions};
 use crate::check;
 use crate::check::verdict::{RunVerdict, Strictness};
-use crate::fault_table::FaultAct;
+use crate::fault_table::{ClusterAct, FaultAct};
 use crate::inject;
 use crate::inotify;
 use crate::lab::FaultLab;
@@ -122,7 +122,7 @@ pub fn run_inside(options: &RunOptions, directory: &Path) -> LabResult {
     let mut setup = LabSetup::of(options.lab, seed);
     let steps = schedule::steps(options, &setup)?;
     let mut acts = steps.iter().flat_map(|step| &step.kind.begin);
-    let has_clock_step = acts.any(|act| matches!(act, FaultAct::Clock(_)));
+    let has_clock_step = acts.any(|act| matches!(act, FaultAct::Cluster(ClusterAct::Clock(_))));
     if let Some(cluster) = &mut setup.cluster {
         cluster.has_own_clocks = has_clock_step;
     }

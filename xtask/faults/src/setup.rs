@@ -8,9 +8,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::files::{
-    NodeFiles, foreign_conf, group_conf, keepalived_conf, node_conf, router_conf,
-};
+pub use self::files::{NodeFiles, group_conf, node_conf, router_conf};
 use crate::args::LabKind;
 use crate::random::SeededRandom;
 

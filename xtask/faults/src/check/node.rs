@@ -7,7 +7,7 @@ mod transitions;
 
 use super::findings::{Condition, FindingJudge, FindingSpan};
 use super::periods::Span;
-use super::recording::{NodeRecord, RecordedRun};
+use super::recording::{RecordedNode, RecordedRun};
 use super::verdict::{RunVerdict, Strictness};
 use super::wire::WireAdvert;
 use crate::moment::{Micros, SECOND};
@@ -42,7 +42,7 @@ struct NodeInstance<'a> {
 }
 
 impl<'a> NodeInstance<'a> {
-    fn record(self) -> &'a NodeRecord {
+    fn record(self) -> &'a RecordedNode {
         &self.run.nodes[self.node]
     }
 

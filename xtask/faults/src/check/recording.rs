@@ -21,11 +21,11 @@ pub struct RecordedRun {
     pub start: Micros,
     pub end: Micros,
     pub adverts: Vec<WireAdvert>,
-    pub nodes: Vec<NodeRecord>,
+    pub nodes: Vec<RecordedNode>,
 }
 
 /// The recordings about one node.
-pub struct NodeRecord {
+pub struct RecordedNode {
     pub answers: NodeAnswers,
     pub timeline: NodeTimeline,
     /// The configured addresses of the first instance, from each change on.
@@ -52,7 +52,7 @@ impl RecordedRun {
         Ok(run)
     }
 
-    fn read_node(&self, directory: &Path, node: usize) -> LabResult<NodeRecord> {
+    fn read_node(&self, directory: &Path, node: usize) -> LabResult<RecordedNode> {
         let entries = self.acts(node, &["configured"]);
         let configured: Vec<_> = entries.map(|entry| (entry.at, entry.addresses.clone())).collect();
         let mut answers = NodeAnswers::default();
@@ -61,7 +61,7 @@ impl RecordedRun {
         }
         answers.read_events(&directory.join("events.jsonl"))?;
         let timeline = roles::read(directory, &self.setup.instances, &configured, self.end)?;
-        Ok(NodeRecord { answers, timeline, configured })
+        Ok(RecordedNode { answers, timeline, configured })
     }
 
     pub fn is_cluster(&self) -> bool {
@@ -224,9 +224,9 @@ pub mod examples {
     use crate::setup::InstanceFacts;
 
     /// The recordings of a node with one role for 200 seconds.
-    pub fn node(role: &'static str) -> NodeRecord {
+    pub fn node(role: &'static str) -> RecordedNode {
         let (start, end) = (-10 * SECOND, 200 * SECOND);
-        NodeRecord {
+        RecordedNode {
             answers: NodeAnswers::default(),
             timeline: NodeTimeline {
                 roles: vec![vec![Span { start, end, value: role }]],

@@ -58,10 +58,8 @@ pub fn read(
     }
     let mut events: Vec<(Micros, Option<KernelEvent>)> = Vec::new();
     for line in std::fs::read_to_string(directory.join("monitor.log"))?.lines() {
-        let Some((time, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("] "))
-        else {
-            continue;
-        };
+        let stamped = line.strip_prefix('[').and_then(|line| line.split_once("] "));
+        let Some((time, rest)) = stamped else { continue };
         let at = parse(time).ok_or_else(|| FaultsError(format!("no time in {line:?}")))?;
         events.extend(event(rest).map(|event| (at, Some(event))));
     }

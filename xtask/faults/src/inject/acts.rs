@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::observe;
-use crate::fault_table::{FaultAct, ServiceAct};
+use crate::fault_table::{ClusterAct, FaultAct, ServiceAct};
 use crate::lab::host::LabHost;
 use crate::lab::simulated::{SimulatedNode, SimulatedPart};
 use crate::lab::{FaultLab, wait_for};
@@ -56,32 +56,40 @@ fn perform(lab: &mut FaultLab, act: &FaultAct, host: usize) -> LabResult {
         }
         FaultAct::Etcd(act) => service(lab, "etcd", *act, host),
         FaultAct::Vipwatch(act) => service(lab, "vipwatch", *act, host),
-        FaultAct::Compact => lab.act("compaction", host, "compact", |host| host.etcd().compact()),
-        FaultAct::Simulate(part) => simulate(lab, host, *part),
-        FaultAct::SilenceSimulated => simulated(lab, "silent", |node| {
+        FaultAct::Cluster(act) => perform_in_cluster(lab, act, host),
+    }
+}
+
+/// Does an act that only a lab with a cluster has.
+fn perform_in_cluster(lab: &mut FaultLab, act: &ClusterAct, host: usize) -> LabResult {
+    let next = (host + 1) % lab.hosts.len();
+    match act {
+        ClusterAct::Compact => lab.act("compaction", host, "compact", |host| host.etcd().compact()),
+        ClusterAct::Simulate(part) => simulate(lab, host, *part),
+        ClusterAct::SilenceSimulated => simulated(lab, "silent", |node| {
             node.fall_silent();
             Ok(())
         }),
-        FaultAct::StopSimulated => simulated(lab, "stop", SimulatedNode::stop),
-        FaultAct::Group(has_group) => {
+        ClusterAct::StopSimulated => simulated(lab, "stop", SimulatedNode::stop),
+        ClusterAct::Group(has_group) => {
             let how = if *has_group { "set" } else { "remove" };
             lab.act("group", host, how, |host| host.set_group(&lab.setup, *has_group))
         }
-        FaultAct::CreateRouter => {
+        ClusterAct::CreateRouter => {
             lab.act("router", host, "create", |host| host.create_router(&lab.setup))
         }
-        FaultAct::ReleaseRouter => lab.act("router", host, "release", LabHost::release_router),
-        FaultAct::RemoveRouter => lab.act("router", host, "remove", LabHost::remove_router),
-        FaultAct::StateFile(how, word) => {
+        ClusterAct::ReleaseRouter => lab.act("router", host, "release", LabHost::release_router),
+        ClusterAct::RemoveRouter => lab.act("router", host, "remove", LabHost::remove_router),
+        ClusterAct::StateFile(how, word) => {
             lab.act("state-file", host, how, |host| host.write_state(word))
         }
-        FaultAct::StartTwin => {
+        ClusterAct::StartTwin => {
             lab.act("twin", next, "start", |other| other.start_twin(&lab.setup, node_name(host)))
         }
-        FaultAct::StopTwin => {
+        ClusterAct::StopTwin => {
             lab.act("twin", next, "stop", |other| other.end_service("twin", "TERM"))
         }
-        FaultAct::Clock(seconds) => {
+        ClusterAct::Clock(seconds) => {
             let how = if *seconds == 0 { "real" } else { "step" };
             lab.act("clock", host, how, |host| host.set_clock(*seconds))
         }

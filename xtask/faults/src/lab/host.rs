@@ -164,7 +164,8 @@ impl LabHost {
 
     /// Whether a process of the host exists, and at least one of its threads has not ended.
     pub fn is_alive(&self, pid: u32) -> bool {
-        let process = PathBuf::from(format!("/proc/{}/root/proc/{pid}", self.init));
+        let root = PathBuf::from(format!("/proc/{}/root", self.init));
+        let process = root.join(format!("proc/{pid}"));
         // A process that ends meanwhile has no directory of threads.
         let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
         std::fs::read_to_string(process.join("stat")).is_ok_and(|stat| has_thread(&stat, threads))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::host::LabHost;
 use super::{output, wait_for, write_file};
-use crate::setup::{ConfigEdit, LabSetup, keepalived_conf};
+use crate::setup::{ConfigEdit, LabSetup};
 use crate::{FaultsError, LabResult};
 
 /// The pids of keepalived, in the pid namespace of the host.
@@ -22,7 +22,7 @@ impl LabHost {
     }
 
     pub fn configure(&self, setup: &LabSetup, edit: ConfigEdit) -> LabResult {
-        let text = keepalived_conf(setup, self.index, edit, &self.script_file());
+        let text = setup.keepalived_conf(self.index, edit, &self.script_file());
         write_file(&self.file("keepalived.conf"), &text)
     }
 

@@ -12,86 +12,80 @@ use super::{
 const TRACK_WEIGHT: u8 = 70;
 const TRACK: &str = "  track_script {\n    check\n  }\n";
 
-/// The configuration of keepalived on one host. The track script fails while `script_file` exists.
-pub fn keepalived_conf(
-    setup: &LabSetup,
-    host: usize,
-    edit: ConfigEdit,
-    script_file: &Path,
-) -> String {
-    let mut text = String::from("global_defs {\n  router_id lab\n  script_user root\n}\n");
-    if setup.has_track_script {
+impl LabSetup {
+    /// The configuration of keepalived on one host. The track script fails while `script_file` exists.
+    pub fn keepalived_conf(&self, host: usize, edit: ConfigEdit, script_file: &Path) -> String {
+        let mut text = String::from("global_defs {\n  router_id lab\n  script_user root\n}\n");
+        if self.has_track_script {
+            let _ = write!(
+                text,
+                "vrrp_script check {{\n  script \"/usr/bin/test ! -e {}\"\n  interval 1\n  fall 1\n  rise 1\n  \
+             weight -{TRACK_WEIGHT}\n}}\n",
+                script_file.display()
+            );
+        }
+        if self.has_sync_group {
+            let track = if self.has_track_script { TRACK } else { "" };
+            let _ = write!(
+                text,
+                "vrrp_sync_group G {{\n  group {{\n    VI_1\n    VI_2\n  }}\n{track}}}\n"
+            );
+        }
+        for index in 0..self.instances() {
+            self.instance_block(&mut text, host, index, edit);
+        }
+        text
+    }
+
+    fn instance_block(&self, text: &mut String, host: usize, index: usize, edit: ConfigEdit) {
+        let instance = self.instance(index);
+        let priority = edit.priority.unwrap_or(self.priorities[host]);
+        let interval = f64::from(self.advert_millis) / 1000.0;
         let _ = write!(
             text,
-            "vrrp_script check {{\n  script \"/usr/bin/test ! -e {}\"\n  interval 1\n  fall 1\n  rise 1\n  \
-             weight -{TRACK_WEIGHT}\n}}\n",
-            script_file.display()
-        );
-    }
-    if setup.has_sync_group {
-        let track = if setup.has_track_script { TRACK } else { "" };
-        let _ =
-            write!(text, "vrrp_sync_group G {{\n  group {{\n    VI_1\n    VI_2\n  }}\n{track}}}\n");
-    }
-    for index in 0..setup.instances() {
-        instance_block(&mut text, setup, host, index, edit);
-    }
-    text
-}
-
-fn instance_block(
-    text: &mut String,
-    setup: &LabSetup,
-    host: usize,
-    index: usize,
-    edit: ConfigEdit,
-) {
-    let instance = setup.instance(index);
-    let priority = edit.priority.unwrap_or(setup.priorities[host]);
-    let interval = f64::from(setup.advert_millis) / 1000.0;
-    let _ = write!(
-        text,
-        "vrrp_instance {} {{\n  state BACKUP\n  interface {LINK}\n  virtual_router_id {}\n  \
+            "vrrp_instance {} {{\n  state BACKUP\n  interface {LINK}\n  virtual_router_id {}\n  \
          priority {priority}\n  version {}\n  advert_int {interval}\n",
-        instance.name, instance.vrid, setup.version
-    );
-    if setup.is_nopreempt {
-        text.push_str("  nopreempt\n");
-    }
-    if setup.has_vmac {
-        let _ = writeln!(text, "  use_vmac {}", instance.address_link);
-    }
-    if setup.is_unicast {
-        let _ = writeln!(text, "  unicast_src_ip {}\n  unicast_peer {{", setup.own_address(host));
-        for other in (0..setup.nodes()).filter(|other| *other != host) {
-            let _ = writeln!(text, "    {}", setup.own_address(other));
+            instance.name, instance.vrid, self.version
+        );
+        if self.is_nopreempt {
+            text.push_str("  nopreempt\n");
         }
-        text.push_str("  }\n");
+        if self.has_vmac {
+            let _ = writeln!(text, "  use_vmac {}", instance.address_link);
+        }
+        if self.is_unicast {
+            let _ =
+                writeln!(text, "  unicast_src_ip {}\n  unicast_peer {{", self.own_address(host));
+            for other in (0..self.nodes()).filter(|other| *other != host) {
+                let _ = writeln!(text, "    {}", self.own_address(other));
+            }
+            text.push_str("  }\n");
+        }
+        if self.has_track_script && !self.has_sync_group {
+            text.push_str(TRACK);
+        }
+        text.push_str("  virtual_ipaddress {\n");
+        let extra = (edit.has_extra_address && index == 0).then(|| self.extra_address());
+        for address in instance.addresses.into_iter().chain(extra) {
+            let _ = writeln!(text, "    {address}");
+        }
+        text.push_str("  }\n}\n");
     }
-    if setup.has_track_script && !setup.has_sync_group {
-        text.push_str(TRACK);
-    }
-    text.push_str("  virtual_ipaddress {\n");
-    let extra = (edit.has_extra_address && index == 0).then(|| setup.extra_address());
-    for address in instance.addresses.into_iter().chain(extra) {
-        let _ = writeln!(text, "    {address}");
-    }
-    text.push_str("  }\n}\n");
-}
 
-/// The configuration of a foreign keepalived with the virtual router id of the first instance and other addresses.
-pub fn foreign_conf(setup: &LabSetup) -> String {
-    let foreign = LabSetup {
-        priorities: vec![1; setup.nodes() + 1],
-        has_track_script: false,
-        has_sync_group: false,
-        has_vmac: false,
-        ..setup.clone()
-    };
-    let text = keepalived_conf(&foreign, setup.nodes(), ConfigEdit::default(), Path::new(""));
-    // Each of the instance's addresses ends with one of these texts.
-    let others = [(":1:100/64", ":77:1/64"), (".101/24", ".177/24"), (".102/24", ".178/24")];
-    others.iter().fold(text, |text, (own, other)| text.replace(own, other))
+    /// The configuration of a foreign keepalived with the virtual router id of the first instance and other addresses.
+    pub fn foreign_conf(&self) -> String {
+        let foreign = LabSetup {
+            priorities: vec![1; self.nodes() + 1],
+            has_track_script: false,
+            has_sync_group: false,
+            has_vmac: false,
+            ..self.clone()
+        };
+        let text = foreign.keepalived_conf(self.nodes(), ConfigEdit::default(), Path::new(""));
+        // Each of the instance's addresses ends with one of these texts.
+        let others = [(":1:100/64", ":77:1/64"), (".101/24", ".177/24"), (".102/24", ".178/24")];
+        others.iter().fold(text, |text, (own, other)| text.replace(own, other))
+    }
 }
 
 /// The configuration of keepalived for a router with one address.
@@ -170,7 +164,7 @@ mod tests {
     fn a_foreign_keepalived_has_the_same_vrid_and_no_common_address() {
         for seed in 0..20 {
             let setup = LabSetup::of(LabKind::Nodes, seed);
-            let text = foreign_conf(&setup);
+            let text = setup.foreign_conf();
             assert!(text.contains("virtual_router_id 51"), "{text}");
             for address in setup.instance(0).addresses {
                 assert!(!text.contains(&address), "{text}");

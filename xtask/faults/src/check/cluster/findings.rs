@@ -67,8 +67,7 @@ pub fn judge(
             exact.judge_flapping(finding, judge.verdict);
             continue;
         }
-        let mut timelines = possible.iter();
-        let timeline = timelines.find(|other| finding.is_about(other.name, &other.subject));
+        let timeline = possible.iter().find(|other| finding.is_about(other.name, &other.subject));
         let is_right = timeline.is_some_and(|timeline| {
             is_possible(finding, timeline, settle(&finding.name, facts), strictness)
         });
@@ -78,8 +77,7 @@ pub fn judge(
     }
     for timeline in exact.timelines() {
         // A new reporter waits for one lease before it reports a lost node.
-        let is_lost = timeline.name == "cluster-node-lost";
-        let grace = if is_lost { facts.times.lease } else { 0 };
+        let grace = if timeline.name == "cluster-node-lost" { facts.times.lease } else { 0 };
         let limit = settle(timeline.name, facts) + facts.times.heartbeat + BUSY;
         for (start, end) in certain(&timeline, Holds::Yes, &unavailable, grace) {
             let (name, subject) = (timeline.name, timeline.subject.clone());

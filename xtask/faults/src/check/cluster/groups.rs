@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The groups of the lab: which nodes can be members of each, and whether it can be ambiguous.
+//! The groups of the lab: which nodes can be members of each, and whether it can be ambiguous; the states of the router and
+//! of the simulated node.
 
-use super::facts::RecordedFacts;
-use super::published::{Published, SIMULATED_NODE};
-use crate::check::periods::{Holds, during};
+use std::collections::BTreeSet;
+
+use super::facts::{RecordedFacts, SILENCE_PUBLISHED, SimulatedLife};
+use super::published::{Presence, Published, SIMULATED_NODE};
+use crate::check::periods::{ActPeriod, Holds, during};
 use crate::moment::Micros;
 use crate::setup::{GROUP, HOSTS, ROUTER};
 
@@ -110,5 +113,63 @@ impl Published<'_> {
             Holds::of([is_possible, is_certain])
         });
         holds.max().unwrap_or(Holds::No)
+    }
+
+    /// The roles of the router of a host.
+    pub(super) fn router_roles(&self, node: usize, at: Micros) -> BTreeSet<&'static str> {
+        let host = &self.facts.hosts[node];
+        let since = self.unpublished_since(node, at) - self.times.role;
+        let role = |is_released: &bool| if *is_released { "backup" } else { "primary" };
+        let released = during(&host.released, since, at);
+        let mut roles: BTreeSet<&'static str> = released.values().iter().map(role).collect();
+        // The namespace is removed before the files: meanwhile the router cannot become primary.
+        let is_removed =
+            |router: &ActPeriod| router.heal <= at && at < router.to + self.times.configuration;
+        roles.extend(host.routers.iter().any(is_removed).then_some("fault"));
+        roles
+    }
+
+    /// Whether the node publishes that its router receives no adverts: there are none from its creation on.
+    pub(super) fn router_silence(&self, node: usize, at: Micros) -> Holds {
+        let mut routers = self.facts.hosts[node].routers.iter();
+        let is_silent =
+            routers.any(|router| router.done + self.router_known() <= at && at < router.heal);
+        if self.has_published(node, at) && is_silent { Holds::Yes } else { Holds::Maybe }
+    }
+
+    /// The time after which a node has published that a new router receives no adverts.
+    pub(super) fn router_known(&self) -> Micros {
+        self.times.configuration + 4 * self.facts.run.interval() + SILENCE_PUBLISHED
+    }
+
+    /// The last life of the simulated node that has begun.
+    pub(super) fn simulated_life(&self, at: Micros) -> Option<&SimulatedLife> {
+        self.facts.simulated.iter().rev().find(|life| life.begin <= at)
+    }
+
+    pub(super) fn simulated_roles(&self, at: Micros) -> BTreeSet<&'static str> {
+        BTreeSet::from([self.simulated_life(at).map_or("backup", |life| life.role)])
+    }
+
+    pub(super) fn simulated_presence(
+        &self,
+        life: &SimulatedLife,
+        at: Micros,
+    ) -> BTreeSet<Presence> {
+        if at >= life.gone + self.times.role {
+            return BTreeSet::from([Presence::Absent]);
+        }
+        let silent = life.silent.filter(|silent| *silent <= at);
+        let mut possible = silent.map_or(BTreeSet::from([Presence::Live]), |silent| {
+            self.expiring(silent, at.min(life.stop))
+        });
+        if at < life.ready + self.times.role {
+            // The records come one after the other: a member without a live record is a lost node.
+            possible.extend([Presence::Absent, Presence::Lost]);
+        }
+        if at >= life.stop {
+            possible.extend([Presence::Stopped, Presence::Absent]);
+        }
+        possible
     }
 }

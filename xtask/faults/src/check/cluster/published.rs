@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::{RecordedFacts, SILENCE_PUBLISHED, SimulatedLife};
+use super::facts::RecordedFacts;
 use super::groups::LabGroup;
 use crate::check::periods::{ActPeriod, Holds, during};
 use crate::check::verdict::Strictness;
@@ -113,33 +113,6 @@ impl Published<'_> {
         states
     }
 
-    /// The roles of the router of a host.
-    fn router_roles(&self, node: usize, at: Micros) -> BTreeSet<&'static str> {
-        let host = &self.facts.hosts[node];
-        let since = self.unpublished_since(node, at) - self.times.role;
-        let role = |is_released: &bool| if *is_released { "backup" } else { "primary" };
-        let released = during(&host.released, since, at);
-        let mut roles: BTreeSet<&'static str> = released.values().iter().map(role).collect();
-        // The namespace is removed before the files: meanwhile the router cannot become primary.
-        let is_removed =
-            |router: &ActPeriod| router.heal <= at && at < router.to + self.times.configuration;
-        roles.extend(host.routers.iter().any(is_removed).then_some("fault"));
-        roles
-    }
-
-    /// Whether the node publishes that its router receives no adverts: there are none from its creation on.
-    fn router_silence(&self, node: usize, at: Micros) -> Holds {
-        let mut routers = self.facts.hosts[node].routers.iter();
-        let is_silent =
-            routers.any(|router| router.done + self.router_known() <= at && at < router.heal);
-        if self.has_published(node, at) && is_silent { Holds::Yes } else { Holds::Maybe }
-    }
-
-    /// The time after which a node has published that a new router receives no adverts.
-    fn router_known(&self) -> Micros {
-        self.times.configuration + 4 * self.facts.run.interval() + SILENCE_PUBLISHED
-    }
-
     /// The presence of a node, without regard to groups.
     pub fn node_presence(&self, node: usize, at: Micros) -> BTreeSet<Presence> {
         if node != SIMULATED_NODE {
@@ -231,7 +204,7 @@ impl Published<'_> {
     }
 
     /// The presence of a node that renews no lease since `from`.
-    fn expiring(&self, from: Micros, at: Micros) -> BTreeSet<Presence> {
+    pub(super) fn expiring(&self, from: Micros, at: Micros) -> BTreeSet<Presence> {
         let is_live = at < self.facts.lease_end(from);
         let live = is_live.then_some(Presence::Live);
         let lost = (at >= self.first_expiry(from) || !is_live).then_some(Presence::Lost);
@@ -288,32 +261,5 @@ impl Published<'_> {
         let is_edited = |at: Micros| edits.iter().any(|(from, to)| *from <= at && at < *to);
         let is_between = edits.iter().any(|(from, to)| since < *from && *to <= at);
         Holds::of([is_edited(since), is_edited(at)].into_iter().chain(is_between.then_some(true)))
-    }
-
-    /// The last life of the simulated node that has begun.
-    fn simulated_life(&self, at: Micros) -> Option<&SimulatedLife> {
-        self.facts.simulated.iter().rev().find(|life| life.begin <= at)
-    }
-
-    fn simulated_roles(&self, at: Micros) -> BTreeSet<&'static str> {
-        BTreeSet::from([self.simulated_life(at).map_or("backup", |life| life.role)])
-    }
-
-    fn simulated_presence(&self, life: &SimulatedLife, at: Micros) -> BTreeSet<Presence> {
-        if at >= life.gone + self.times.role {
-            return BTreeSet::from([Presence::Absent]);
-        }
-        let silent = life.silent.filter(|silent| *silent <= at);
-        let mut possible = silent.map_or(BTreeSet::from([Presence::Live]), |silent| {
-            self.expiring(silent, at.min(life.stop))
-        });
-        if at < life.ready + self.times.role {
-            // The records come one after the other: a member without a live record is a lost node.
-            possible.extend([Presence::Absent, Presence::Lost]);
-        }
-        if at >= life.stop {
-            possible.extend([Presence::Stopped, Presence::Absent]);
-        }
-        possible
     }
 }

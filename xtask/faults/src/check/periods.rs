@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Periods of recorded facts: with exact ends, or between acts of the injector whose effect begins at an unknown moment.
+//! Periods of recorded facts: with exact ends, or between acts of the injector, which have their effect at an unknown moment.
 
 use crate::moment::Micros;
 

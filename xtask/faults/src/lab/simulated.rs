@@ -153,7 +153,7 @@ impl SimulatedRecords {
             "schema": 1, "node": SIMULATED, "instance": instance, "name": instance, "epoch": "simulated", "seq": 1,
             "role": role, "since": CLOCK[0], "origin": "keepalived", "interface": "eth0", "vrid": facts.vrid,
             "priority": 50, "advert_ms": setup.advert_millis, "vrrp_version": setup.version,
-            "addresses": facts.addresses, "heard": "other",
+            "addresses": facts.addresses, "adverts": "other",
             "recent": [{ "seq": 1, "at": CLOCK[0], "to": role }],
         });
         self.put(&key, &record, &self.member).map(|_| key)

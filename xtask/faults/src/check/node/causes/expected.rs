@@ -238,6 +238,7 @@ impl<'a> Situation<'a> {
         }
         let mut words = vec!["link-restored", "preempted-peer", "peer-silent", "fault-ended"];
         words.extend(self.is_just_handed_over().then_some("peer-handed-over"));
+        words.extend(self.is_peer_dropped().then_some("peer-priority-dropped"));
         Some(words)
     }
 
@@ -255,6 +256,7 @@ mod tests {
     use super::*;
     use crate::check::answers::HistoryRow;
     use crate::check::node::NodeInstance;
+    use crate::check::periods::Span;
     use crate::check::recording::RecordedRun;
     use crate::check::recording::examples::{delivered, run};
 
@@ -299,6 +301,22 @@ mod tests {
         assert_eq!(expected(&run, "backup", "primary"), "fault-ended");
         run.nodes[1].answers.rows[0].at = 94 * SECOND;
         assert_eq!(expected(&run, "backup", "primary"), "peer-silent");
+    }
+
+    #[test]
+    fn a_peer_whose_priority_sinks_may_be_the_cause_soon_after_the_link_is_back() {
+        let mut run = run();
+        let link = |start: i64, value| Span { start: start * SECOND, end: 200 * SECOND, value };
+        run.nodes[1].timeline.link = vec![link(0, false), link(97, true)];
+        let row = row("backup", "primary");
+        let words = |run: &RecordedRun| {
+            let scene = NodeInstance { run, node: 1, instance: 0 };
+            Situation { scene, row: &row }.expected()
+        };
+        run.adverts = vec![delivered(98 * SECOND, 0, 1, 150)];
+        assert!(!words(&run).contains(&"peer-priority-dropped"));
+        run.adverts.push(delivered(99 * SECOND, 0, 1, 80));
+        assert!(words(&run).contains(&"peer-priority-dropped"));
     }
 
     #[test]

@@ -11,12 +11,11 @@ use crate::{
 pub const HELP: &str = "\
 Check format, lints, naming rules, documentation, manual pages and shell scripts.
 
-Usage: cargo xtask check [--full | --advisories | --words | --add-spdx]
+Usage: cargo xtask check [--full | --advisories | --words]
 
   --full        Compare the dependencies with deny.toml too; cargo-deny is compiled for it once. CI does this always
   --advisories  Compare the dependencies with the database of security advisories too (needs the network)
-  --words       Print every excluded word with file and line, and check nothing else
-  --add-spdx    Add the line with the licence to every source file that lacks it, and check nothing
+  --words       Print every line with an excluded word, and check nothing else
 
 Excluded words are those that CONTRIBUTING.md asks to avoid in comments, messages and documents. They are warnings:
 the first ones are printed, and the exit code stays 0. Everything else that is found is an error.
@@ -33,7 +32,6 @@ pub fn run(args: &[&str]) -> TaskResult {
             deny(&["check", "advisories"])
         }
         ["--words"] => words::report(usize::MAX),
-        ["--add-spdx"] => tidy::spdx::add(),
         other => Err(TaskError(format!(
             "unknown arguments {other:?}\n  hint: `cargo xtask check --help` lists the options"
         ))),

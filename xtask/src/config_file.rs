@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use crate::arguments::Arguments;
 use crate::{TaskError, TaskResult, build};
 
 pub const HELP: &str = "\
@@ -15,9 +16,7 @@ Usage: cargo xtask config-file
 ";
 
 pub fn run(args: &[&str]) -> TaskResult {
-    if !args.is_empty() {
-        return Err(TaskError(format!("unknown arguments {args:?}")));
-    }
+    Arguments::new(args).finish()?;
     build::write(&path(), generate()?.as_bytes())
 }
 

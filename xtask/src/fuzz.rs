@@ -7,6 +7,7 @@ pub mod keepalived;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::arguments::Arguments;
 use crate::build::{self, target_directory};
 use crate::{TaskError, TaskResult, provision};
 
@@ -53,27 +54,11 @@ pub fn run(args: &[&str]) -> TaskResult {
     if let ["keepalived", rest @ ..] = args {
         return keepalived::prepare(rest);
     }
-    let mut targets = TARGETS.to_vec();
-    let mut seconds = 60;
-    let mut args = args.iter().copied();
-    while let Some(arg) = args.next() {
-        match arg {
-            "--seconds" => {
-                let value = args.next().and_then(|value| value.parse().ok());
-                seconds = value.ok_or_else(|| TaskError("--seconds needs a number".to_owned()))?;
-            }
-            arg => {
-                let known = TARGETS.into_iter().find(|target| *target == arg);
-                let unknown = || {
-                    format!(
-                        "unknown target {arg:?}; choose one of keepalived, {}",
-                        TARGETS.join(", ")
-                    )
-                };
-                targets = vec![known.ok_or_else(|| TaskError(unknown()))?];
-            }
-        }
-    }
+    let mut args = Arguments::new(args);
+    let seconds = args.number("--seconds")?.unwrap_or(60);
+    let target = args.word("target", &TARGETS)?;
+    args.finish()?;
+    let targets = target.map_or_else(|| TARGETS.to_vec(), |target| vec![target]);
     let programs = build()?;
     targets
         .into_iter()

@@ -4,6 +4,7 @@
 //! They need Rust and a Debian or Ubuntu system. A command installs the packages it needs, or prints the command
 //! that installs them. The measurements are a program of their own, `xtask/bench`.
 
+mod arguments;
 mod bench;
 mod build;
 mod check;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::arguments::Arguments;
 use crate::build::{self, DROPIN};
 use crate::{TaskError, TaskResult, provision};
 
@@ -18,9 +19,7 @@ drop-in from its --help. `cargo xtask check` makes the same checks.
 ";
 
 pub fn run(args: &[&str]) -> TaskResult {
-    if !args.is_empty() {
-        return Err(TaskError(format!("unknown arguments {args:?}")));
-    }
+    Arguments::new(args).finish()?;
     check()?;
     println!("{}", generated_pages().display());
     Ok(())

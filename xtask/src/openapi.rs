@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::arguments::Arguments;
 use crate::{TaskError, TaskResult, build};
 
 pub const HELP: &str = "\
@@ -16,9 +17,7 @@ running node.
 ";
 
 pub fn run(args: &[&str]) -> TaskResult {
-    if !args.is_empty() {
-        return Err(TaskError(format!("unknown arguments {args:?}")));
-    }
+    Arguments::new(args).finish()?;
     let text = generate()?;
     std::io::Write::write_all(&mut std::fs::File::create(path())?, &text)?;
     Ok(())

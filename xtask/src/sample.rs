@@ -5,8 +5,9 @@
 mod lines;
 mod texts;
 
-use crate::source::tracked_files;
-use crate::{TaskError, TaskResult};
+use crate::TaskResult;
+use crate::arguments::Arguments;
+use crate::source::{SourceFile, tracked_files};
 use vipwatch_testkit::Random;
 
 pub const HELP: &str = "\
@@ -38,54 +39,29 @@ struct SampleEntry {
     text: String,
 }
 
-/// A parsed command line.
-struct SampleOptions {
-    is_texts: bool,
-    seed: u64,
-    count: usize,
-    has_key: bool,
-}
-
-fn parse(args: &[&str]) -> Result<SampleOptions, TaskError> {
-    let (kind, rest) = args
-        .split_first()
-        .ok_or_else(|| TaskError("no sample given; choose `lines` or `texts`".to_owned()))?;
-    let is_texts = match *kind {
-        "lines" => false,
-        "texts" => true,
-        other => {
-            return Err(TaskError(format!("unknown sample {other:?}; choose `lines` or `texts`")));
-        }
-    };
-    let count = if is_texts { 30 } else { 20 };
-    let mut options = SampleOptions { is_texts, seed: 1, count, has_key: false };
-    let mut args = rest.iter();
-    while let Some(arg) = args.next() {
-        let mut value = || {
-            let value = args.next().and_then(|value| value.parse::<u64>().ok());
-            value.ok_or_else(|| TaskError(format!("{arg} needs a number")))
-        };
-        match *arg {
-            "--seed" => options.seed = value()?,
-            "--count" => options.count = usize::try_from(value()?)?,
-            "--key" => options.has_key = true,
-            other => return Err(TaskError(format!("unknown option {other}"))),
-        }
+impl SampleEntry {
+    fn new(file: &SourceFile, line: usize, text: String) -> Self {
+        Self { path: file.path.clone(), line, text }
     }
-    Ok(options)
 }
 
 pub fn run(args: &[&str]) -> TaskResult {
-    let options = parse(args)?;
+    let mut args = Arguments::new(args);
+    let seed = args.number("--seed")?.unwrap_or(1);
+    let count = args.number("--count")?;
+    let has_key = args.flag("--key");
+    let kind = args.word("sample", &["lines", "texts"])?;
+    let kind = kind.ok_or("no sample given; choose `lines` or `texts`")?;
+    args.finish()?;
     let files = tracked_files()?;
-    let mut random = Random::new(options.seed);
-    let chosen = if options.is_texts {
-        texts::sample(&files, options.count, &mut random)
+    let mut random = Random::new(seed);
+    let chosen = if kind == "texts" {
+        texts::sample(&files, count.unwrap_or(30), &mut random)
     } else {
-        choose(lines::candidates(&files), options.count, &mut random)
+        choose(lines::candidates(&files), count.unwrap_or(20), &mut random)
     };
     for (entry, number) in chosen.iter().zip(1..) {
-        if options.has_key {
+        if has_key {
             println!("{number}. {}:{}", entry.path, entry.line);
         } else {
             println!("{number}.");

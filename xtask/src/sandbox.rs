@@ -53,7 +53,7 @@ pub fn enter_as_root(args: &[&str], environment: &[(&str, String)]) -> TaskResul
     Err(TaskError("the tests of the packages failed; see above".to_owned()))
 }
 
-/// The beginning of a command whose process ends together with this one. A namespace's first process and `unshare` ignore
+/// The beginning of a command that ends together with this process. A namespace's first process and `unshare` ignore
 /// Ctrl-C: without this, the tests would run on.
 pub fn bound_command() -> Command {
     let mut command = Command::new("setpriv");

@@ -12,6 +12,7 @@ use serde_json::json;
 use vipwatch_testkit::{Browser, ColorScheme, PtyProcess, wait_showing};
 
 use self::lab::{INSTANCE, PictureLab};
+use crate::arguments::Arguments;
 use crate::{TaskError, TaskResult, build, provision, sandbox};
 
 pub const HELP: &str = "\
@@ -116,24 +117,11 @@ struct PictureOptions {
 }
 
 fn parse(args: &[&str]) -> Result<PictureOptions, TaskError> {
-    let directory = build::root().join("docs/images");
-    let mut options = PictureOptions { only_terminal: false, directory };
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        match *arg {
-            "--terminal" => options.only_terminal = true,
-            "--out" => {
-                let path = args.next().ok_or("--out needs a directory")?;
-                options.directory = std::path::absolute(path)?;
-            }
-            other => {
-                return Err(TaskError(format!(
-                    "unknown argument {other:?}\n  hint: `cargo xtask screenshots --help` lists the options"
-                )));
-            }
-        }
-    }
-    Ok(options)
+    let mut args = Arguments::new(args);
+    let only_terminal = args.flag("--terminal");
+    let directory = args.path("--out")?.unwrap_or_else(|| build::root().join("docs/images"));
+    args.finish()?;
+    Ok(PictureOptions { only_terminal, directory })
 }
 
 /// Builds `vipwatch`, installs keepalived and Chromium, and makes the pictures in the sandbox.
@@ -190,7 +178,7 @@ fn take_dashboard(directory: &Path) -> TaskResult {
         let what = format!("{} on the page {}", page.text, page.path);
         wait_showing(&what, text, || text().contains(page.text).then_some(()));
         let picture = base64::engine::general_purpose::STANDARD.decode(browser.screenshot());
-        build::write(&path, &picture.map_err(|error| TaskError(error.to_string()))?)?;
+        build::write(&path, &picture?)?;
         eprintln!("xtask: {}", path.display());
     }
     Ok(())

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tracked files of the repository as text, for `tidy`, `words` and `sample`.
-
-pub mod lexer;
+//! The tracked files of the repository as text, for `tidy`, `scripts` and `sample`.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,6 +33,11 @@ impl SourceFile {
             && self.path.contains("/src/")
             && !self.path.starts_with("crates/testkit/")
             && !self.is_test()
+    }
+
+    /// The text before the inline test module, which is the last item of a file.
+    pub fn without_tests(&self) -> &str {
+        self.text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default()
     }
 
     /// Whether the whole file is test code: an integration test, or a test module in a file of its own.

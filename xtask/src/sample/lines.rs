@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use super::SampleEntry;
 use crate::source::SourceFile;
-use crate::source::lexer::code;
 
 /// Minimum length of a line without its indentation, in characters.
 const MIN_CHARS: usize = 40;
@@ -14,30 +13,28 @@ const MIN_CHARS: usize = 40;
 /// belongs to no single module.
 pub(super) fn candidates(files: &[SourceFile]) -> Vec<SampleEntry> {
     let mut entries = Vec::new();
+    let mut counts: HashMap<&str, usize> = HashMap::new();
     for file in files.iter().filter(|file| file.is_product()) {
-        let code = code(&file.text);
-        for ((line, code), number) in file.text.lines().zip(code.lines()).zip(1..) {
-            if is_candidate(line.trim(), code) {
-                let text = line.trim().to_owned();
-                entries.push(SampleEntry { path: file.path.clone(), line: number, text });
+        for (line, number) in file.without_tests().lines().map(str::trim).zip(1..) {
+            if is_candidate(line) {
+                *counts.entry(line).or_default() += 1;
+                entries.push(SampleEntry::new(file, number, line.to_owned()));
             }
         }
     }
-    let mut counts: HashMap<String, usize> = HashMap::new();
-    for entry in &entries {
-        *counts.entry(entry.text.clone()).or_default() += 1;
-    }
-    entries.retain(|entry| counts.get(&entry.text) == Some(&1));
+    entries.retain(|entry| counts[&*entry.text] == 1);
     entries
 }
 
-/// `code` is the line without comments, literals and test modules.
-fn is_candidate(line: &str, code: &str) -> bool {
-    let code = code.trim();
-    let is_use = ["use ", "pub use ", "pub(crate) use ", "pub(super) use "]
-        .iter()
-        .any(|start| code.starts_with(start));
-    line.chars().count() >= MIN_CHARS && code.chars().any(char::is_alphanumeric) && !is_use
+fn is_candidate(line: &str) -> bool {
+    let is_use = line.contains("use ") && line.ends_with([';', '{', ',']);
+    // A line of a long string literal rarely ends like this.
+    let is_code = line.ends_with(['{', '}', '(', ')', '[', ']', ';', ',', '=', '|', '?', '>']);
+    line.chars().count() >= MIN_CHARS
+        && line.contains(char::is_alphanumeric)
+        && is_code
+        && !line.starts_with("//")
+        && !is_use
 }
 
 #[cfg(test)]
@@ -52,10 +49,10 @@ mod tests {
     #[test]
     fn only_lines_with_enough_code_are_candidates() {
         let text = "//! A comment that is long enough to be a candidate.\nuse std::collections::{BTreeMap, BTreeSet, HashMap};\n\n\
-                    fn a() {}\n    let address: IpNet = parse_with_prefix(text)?; // yes\n    ))))))))))))))))))))))))))))))))))))))))))))))\n";
+                    fn a() {}\n    let address: IpNet = parse_with_prefix(text)?;\n    ))))))))))))))))))))))))))))))))))))))))))))))\n";
         assert_eq!(
             texts("crates/a/src/lib.rs", text),
-            ["let address: IpNet = parse_with_prefix(text)?; // yes"]
+            ["let address: IpNet = parse_with_prefix(text)?;"]
         );
     }
 
@@ -68,7 +65,7 @@ mod tests {
     #[test]
     fn test_code_is_left_out() {
         let text =
-            "#[cfg(test)]\nmod tests {\n    let address: IpNet = parse_with_prefix(text)?;\n}\n";
+            "\n#[cfg(test)]\nmod tests {\n    let address: IpNet = parse_with_prefix(text)?;\n}\n";
         assert_eq!(texts("crates/a/src/lib.rs", text), [""; 0]);
         let text = "let address: IpNet = parse_with_prefix(text)?;\n";
         for path in ["crates/a/tests/b.rs", "crates/testkit/src/lib.rs", "crates/a/src/b/tests.rs"]

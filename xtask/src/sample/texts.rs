@@ -3,7 +3,6 @@
 
 use super::{SampleEntry, choose};
 use crate::source::SourceFile;
-use crate::source::lexer::{PieceKind, code, group_length, line_number, pieces};
 use vipwatch_testkit::Random;
 
 /// What begins a log line: the macros of `tracing`, and the drop-in's own log.
@@ -23,73 +22,72 @@ pub(super) fn sample(files: &[SourceFile], count: usize, random: &mut Random) ->
     choose(chosen, count, random)
 }
 
-/// The comments of a file. Consecutive lines with the same mark (`//`, `///` or `//!`) and nothing before it are one
-/// comment.
+/// The comments of a file. Consecutive lines with the same mark (`//`, `///` or `//!`) are one comment.
 fn comments(file: &SourceFile) -> Vec<SampleEntry> {
     let mut entries: Vec<SampleEntry> = Vec::new();
-    let mut last_mark = "";
-    let mut next_line = 0;
-    for piece in pieces(&file.text).iter().filter(|piece| piece.kind == PieceKind::Comment) {
-        let line = line_number(&file.text, piece.start);
-        let mark = ["//!", "///", "//"].into_iter().find(|mark| piece.text.starts_with(mark));
-        let mark = mark.unwrap_or_default();
-        let start_of_line = file.text[..piece.start].rsplit('\n').next().unwrap_or_default();
-        let is_alone = start_of_line.trim().is_empty();
-        let text = piece.text[mark.len()..].trim_end();
+    let mut last_mark = None;
+    for (line, number) in file.text.lines().map(str::trim).zip(1..) {
+        let mark = ["//!", "///", "//"].into_iter().find(|mark| line.starts_with(mark));
+        let text = line[mark.map_or(0, str::len)..].trim();
         match entries.last_mut() {
-            Some(entry) if is_alone && mark == last_mark && line == next_line => {
-                entry.text.push('\n');
-                entry.text.push_str(text.strip_prefix(' ').unwrap_or(text));
+            Some(entry) if mark.is_some() && mark == last_mark => {
+                entry.text.extend(["\n", text]);
             }
-            _ => {
-                let text = text.trim().to_owned();
-                entries.push(SampleEntry { path: file.path.clone(), line, text });
-            }
+            _ if mark.is_some() => entries.push(SampleEntry::new(file, number, text.to_owned())),
+            _ => {}
         }
-        last_mark = if is_alone { mark } else { "" };
-        next_line = line + piece.text.matches('\n').count() + 1;
+        last_mark = mark;
     }
     entries
 }
 
 /// The calls that log, each on one line.
 fn log_lines(file: &SourceFile) -> Vec<SampleEntry> {
-    // Without a string literal, the call has no text that a reader could understand.
-    let is_log = |text: &str| {
-        text.contains('"') && (!text.starts_with(".line(") || text.contains("Level::"))
-    };
-    calls(file, &LOG_CALLS).into_iter().filter(|entry| is_log(&entry.text)).collect()
+    let mut entries = calls(file, &LOG_CALLS);
+    entries.retain(|entry| !entry.text.starts_with(".line(") || entry.text.contains("Level::"));
+    entries
 }
 
 /// The attributes with the text of an error.
 fn errors(file: &SourceFile) -> Vec<SampleEntry> {
-    let has_text = |entry: &SampleEntry| entry.text.contains('"');
-    let attribute =
-        |entry: SampleEntry| SampleEntry { text: format!("#[{}]", entry.text), ..entry };
-    calls(file, &["error("]).into_iter().filter(has_text).map(attribute).collect()
+    calls(file, &["#[error("])
 }
 
-/// The source of all calls that begin with one of `names`, outside of tests, with single spaces.
+/// The source of all calls that begin with one of `names` and have a text, outside of tests, with single spaces.
 fn calls(file: &SourceFile, names: &[&str]) -> Vec<SampleEntry> {
-    let code = code(&file.text);
+    let code = file.without_tests();
     let mut entries = Vec::new();
     for name in names {
         for (at, _) in code.match_indices(name) {
-            // `#[error(` is an attribute; `.line(` follows an expression.
-            let before = &code[..at];
-            let is_call = match *name {
-                "error(" => before.ends_with("#["),
-                ".line(" => true,
-                _ => !before.ends_with(|c: char| c.is_alphanumeric() || c == '_'),
-            };
-            let open = at + name.len() - 1;
-            let Some(length) = group_length(&code[open..]).filter(|_| is_call) else { continue };
-            let words: Vec<&str> = file.text[at..open + length].split_whitespace().collect();
-            let line = line_number(&code, at);
-            entries.push(SampleEntry { path: file.path.clone(), line, text: words.join(" ") });
+            let is_in_word = name.ends_with("!(") && code[..at].ends_with(char::is_alphanumeric);
+            let Some(end) = end_of_call(&code[at..]).filter(|_| !is_in_word) else { continue };
+            let words: Vec<&str> = code[at..at + end].split_whitespace().collect();
+            let number = code[..at].matches('\n').count() + 1;
+            entries.push(SampleEntry::new(file, number, words.join(" ")));
         }
     }
+    entries.retain(|entry| entry.text.contains('"'));
     entries
+}
+
+/// The length of a call up to its last bracket. Brackets in string literals do not count.
+fn end_of_call(code: &str) -> Option<usize> {
+    let mut depth = 0_i32;
+    let mut is_text = false;
+    let mut previous = ' ';
+    for (at, character) in code.char_indices() {
+        match character {
+            '"' if previous != '\\' => is_text = !is_text,
+            '(' | '[' if !is_text => depth += 1,
+            ')' | ']' if !is_text => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 && matches!(character, ')' | ']') {
+            return Some(at + 1);
+        }
+        previous = character;
+    }
+    None
 }
 
 #[cfg(test)]
@@ -106,10 +104,10 @@ mod tests {
 
     #[test]
     fn consecutive_comment_lines_are_one_comment() {
-        let text = "//! One\n//! two.\n\n/// Three.\nfn a() {} // four\n// five\n";
+        let text = "//! One\n//! two.\n\n/// Three.\nfn a() {}\n// four\n";
         let found = comments(&file(text));
-        assert_eq!(texts(&found), ["One\ntwo.", "Three.", "four", "five"]);
-        assert_eq!(found.iter().map(|entry| entry.line).collect::<Vec<_>>(), [1, 4, 5, 6]);
+        assert_eq!(texts(&found), ["One\ntwo.", "Three.", "four"]);
+        assert_eq!(found.iter().map(|entry| entry.line).collect::<Vec<_>>(), [1, 4, 6]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{TaskError, TaskResult};
+use crate::{TaskError, TaskResult, process};
 
 /// The name of the drop-in's executable.
 pub const DROPIN: &str = "neutron-keepalived-state-change";
@@ -35,12 +35,7 @@ pub fn cargo() -> Command {
 
 /// Runs cargo and waits for its end.
 pub fn run_cargo(args: &[&str]) -> TaskResult {
-    let status = cargo().args(args).status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(TaskError(format!("cargo {} failed", args.join(" "))))
-    }
+    process::run(cargo().args(args))
 }
 
 /// Writes a file of the repository.
@@ -62,14 +57,9 @@ pub fn dropin() -> Result<PathBuf, TaskError> {
     eprintln!(
         "xtask: cannot install the compiler target {musl}; linking against static glibc instead"
     );
-    let status = cargo()
-        .args(build)
-        .arg(dropin_target("gnu"))
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .status()?;
-    if !status.success() {
-        return Err(TaskError("cannot build the drop-in".to_owned()));
-    }
+    let mut command = cargo();
+    command.args(build).arg(dropin_target("gnu"));
+    process::run(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     Ok(dropin_path())
 }
 

@@ -5,7 +5,8 @@
 use std::process::Command;
 
 use crate::{
-    TaskError, TaskResult, build, config_file, man, openapi, provision, scripts, tidy, words,
+    TaskError, TaskResult, build, config_file, man, openapi, process, provision, scripts, tidy,
+    words,
 };
 
 pub const HELP: &str = "\
@@ -63,25 +64,18 @@ pub fn all(is_full: bool) -> TaskResult {
     }
     openapi::check()?;
     man::check()?;
-    let status = build::cargo()
-        .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
+    let mut doc = build::cargo();
+    doc.args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
         // With the example, dependencies have the features that clippy has checked; see `build::debug_programs`.
         .args(["--lib", "--bins", "--example", build::OPENAPI])
-        .env("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::private_intra_doc_links")
-        .status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(TaskError("cannot build the documentation".to_owned()))
-    }
+        .env("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::private_intra_doc_links");
+    process::run(&mut doc)
 }
 
 /// Compares the dependencies with `deny.toml`.
 fn deny(args: &[&str]) -> TaskResult {
-    let status =
-        Command::new(provision::cargo_deny()?).args(args).current_dir(build::root()).status()?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(TaskError("a dependency breaks a rule of deny.toml\n  hint: the lines above name the dependency and the rule".to_owned()))
+    let mut command = Command::new(provision::cargo_deny()?);
+    process::run(command.args(args).current_dir(build::root())).map_err(|_lines_above| {
+        "a dependency breaks a rule of deny.toml\n  hint: the lines above name the dependency and the rule".into()
+    })
 }

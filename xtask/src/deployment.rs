@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{TaskError, TaskResult, build, provision};
+use crate::{TaskError, TaskResult, build, process, provision};
 
 /// Directories below `examples` that ansible-lint checks.
 const ANSIBLE: &[&str] = &["ansible", "kolla-ansible", "openstack-ansible"];
@@ -242,14 +242,9 @@ fn helm(chart: &Path) -> TaskResult {
                 .current_dir(chart),
         )?;
         for version in KUBERNETES {
-            let output = helm_command(&program)
-                .args(["template", "test", ".", "--values", values, "--kube-version", version])
-                .current_dir(chart)
-                .output()?;
-            if !output.status.success() {
-                return Err(failure("helm template", &output));
-            }
-            build::write(&rendered, &output.stdout)?;
+            let options = ["template", "test", ".", "--values", values, "--kube-version", version];
+            let text = process::output(helm_command(&program).args(options).current_dir(chart))?;
+            build::write(&rendered, &text)?;
             succeed(
                 Command::new(environment.join("kubernetes-validate"))
                     .args(["--strict", "--kubernetes-version", version])
@@ -298,14 +293,5 @@ fn helm_command(program: &Path) -> Command {
 
 /// Runs a linter; an error has its whole output.
 fn succeed(command: &mut Command) -> TaskResult {
-    let output = command.stdin(Stdio::null()).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(failure(&format!("{command:?}"), &output))
-}
-
-fn failure(act: &str, output: &std::process::Output) -> TaskError {
-    let text = [&output.stdout[..], &output.stderr[..]].concat();
-    TaskError(format!("{act} failed:\n{}", String::from_utf8_lossy(&text).trim_end()))
+    process::output(command.stdin(Stdio::null())).map(drop)
 }

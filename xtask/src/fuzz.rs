@@ -2,14 +2,12 @@
 //! `cargo xtask fuzz`: runs the parsers of untrusted data on random input with libFuzzer. An input that makes a
 //! parser fail is kept and its path is printed.
 
-pub mod keepalived;
-
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::arguments::Arguments;
 use crate::build::{self, target_directory};
-use crate::{TaskError, TaskResult, provision};
+use crate::{TaskError, TaskResult, process, provision, sandbox};
 
 pub const HELP: &str = "\
 Run the parsers of untrusted data on random input, or compare discovery with real keepalived.
@@ -52,7 +50,7 @@ enum Extent {
 
 pub fn run(args: &[&str]) -> TaskResult {
     if let ["keepalived", rest @ ..] = args {
-        return keepalived::prepare(rest);
+        return compare(rest);
     }
     let mut args = Arguments::new(args);
     let seconds = args.number("--seconds")?.unwrap_or(60);
@@ -63,6 +61,15 @@ pub fn run(args: &[&str]) -> TaskResult {
     targets
         .into_iter()
         .try_for_each(|target| run_target(&programs, target, Extent::Seconds(seconds)))
+}
+
+/// Installs keepalived, and starts the program `xtask/compare` in the sandbox.
+fn compare(args: &[&str]) -> TaskResult {
+    provision::programs(&[provision::BASIC, provision::KEEPALIVED])?;
+    sandbox::check_namespaces()?;
+    let program = build::compare()?.display().to_string();
+    let broken = target_directory().join("fuzz/broken/keepalived").display().to_string();
+    sandbox::enter(&[&["fuzz", &program, &broken], args].concat(), &[])
 }
 
 /// Runs 20,000 inputs for each target, as a part of `cargo xtask test`.
@@ -76,15 +83,13 @@ fn build() -> Result<PathBuf, TaskError> {
     provision::programs(&[provision::CPP_COMPILER])?;
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let directory = target_directory().join("fuzz");
-    let status = build::cargo()
-        .args(["build", "--quiet", "--locked", "--release", "--manifest-path", "fuzz/Cargo.toml"])
-        .args(["--target", &triple, "--target-dir"])
-        .arg(&directory)
-        .env("RUSTFLAGS", RUSTFLAGS)
-        .status()?;
-    if !status.success() {
-        return Err(TaskError("cannot build the fuzz targets".to_owned()));
-    }
+    process::run(
+        build::cargo()
+            .args(["build", "--quiet", "--locked", "--release"])
+            .args(["--manifest-path", "fuzz/Cargo.toml", "--target", &triple, "--target-dir"])
+            .arg(&directory)
+            .env("RUSTFLAGS", RUSTFLAGS),
+    )?;
     Ok(directory.join(triple).join("release"))
 }
 

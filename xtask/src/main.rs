@@ -17,6 +17,7 @@ mod fuzz;
 mod man;
 mod openapi;
 mod packages;
+mod process;
 mod provision;
 mod sample;
 mod sandbox;
@@ -154,8 +155,8 @@ fn run_in_sandbox(args: &[&str]) -> TaskResult {
         ["demo", rest @ ..] => demo::run(rest),
         ["test", rest @ ..] => test::run_programs(rest),
         ["bench", rest @ ..] => bench::run(rest),
+        ["fuzz", rest @ ..] => process::replace(rest),
         ["screenshots", rest @ ..] => screenshots::run(rest),
-        ["fuzz", rest @ ..] => fuzz::keepalived::run(rest),
         other => Err(TaskError(format!("unknown command in the sandbox: {other:?}"))),
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::arguments::Arguments;
 use crate::build::{self, DROPIN};
-use crate::{TaskError, TaskResult, provision};
+use crate::{TaskError, TaskResult, process, provision};
 
 pub const HELP: &str = "\
 Write the manual pages to target/man, and check them and those in packaging/man with mandoc.
@@ -41,21 +41,13 @@ pub fn write(directory: &Path) -> TaskResult {
         std::fs::remove_dir_all(directory)?;
     }
     std::fs::create_dir_all(directory)?;
-    let status = build::cargo()
-        // The package alone would have other features; see `build::debug_programs`.
-        .args(["test", "--quiet", "--workspace", "--bin", "vipwatch", "man::"])
-        .env("VIPWATCH_MAN_DIR", directory)
-        .stdout(Stdio::null())
-        .status()?;
-    if !status.success() {
-        return Err(TaskError("cannot write the manual pages of vipwatch".to_owned()));
-    }
+    let mut test = build::cargo();
+    // The package alone would have other features; see `build::debug_programs`.
+    test.args(["test", "--quiet", "--workspace", "--bin", "vipwatch", "man::"]);
+    process::run(test.env("VIPWATCH_MAN_DIR", directory).stdout(Stdio::null()))?;
     let program = build::debug_programs(&[DROPIN])?.join(DROPIN);
-    let dropin = Command::new(program).arg("--help").stderr(Stdio::inherit()).output()?;
-    if !dropin.status.success() {
-        return Err(TaskError(format!("{DROPIN} --help failed")));
-    }
-    let page = help_page(DROPIN, &String::from_utf8_lossy(&dropin.stdout));
+    let help = process::output(Command::new(program).arg("--help"))?;
+    let page = help_page(DROPIN, &String::from_utf8_lossy(&help));
     build::write(&directory.join(format!("{DROPIN}.8")), page.as_bytes())?;
     for page in std::fs::read_dir(directory)? {
         let path = page?.path();

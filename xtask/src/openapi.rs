@@ -2,10 +2,10 @@
 //! `cargo xtask openapi`: writes the OpenAPI document of the API, which is generated from its types.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::arguments::Arguments;
-use crate::{TaskError, TaskResult, build};
+use crate::{TaskError, TaskResult, build, process};
 
 pub const HELP: &str = "\
 Write docs/reference/openapi.json, the OpenAPI document of the HTTP API. It is generated from crates/api.
@@ -18,9 +18,7 @@ running node.
 
 pub fn run(args: &[&str]) -> TaskResult {
     Arguments::new(args).finish()?;
-    let text = generate()?;
-    std::io::Write::write_all(&mut std::fs::File::create(path())?, &text)?;
-    Ok(())
+    build::write(&path(), &generate()?)
 }
 
 /// Fails if the committed document differs from the types.
@@ -39,10 +37,5 @@ pub fn path() -> PathBuf {
 }
 
 fn generate() -> Result<Vec<u8>, TaskError> {
-    let program = build::openapi()?;
-    let output = Command::new(program).stderr(Stdio::inherit()).output()?;
-    if output.status.success() {
-        return Ok(output.stdout);
-    }
-    Err(TaskError("cannot build the OpenAPI document".to_owned()))
+    process::output(&mut Command::new(build::openapi()?))
 }

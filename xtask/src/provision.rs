@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{TaskError, TaskResult, build, sandbox};
+use crate::{TaskError, TaskResult, build, process, sandbox};
 
 /// A program and the Debian package that has it.
 pub type Need = (&'static str, &'static str);
@@ -296,10 +296,10 @@ fn python_package(name: &str, version: &str) -> Result<PathBuf, TaskError> {
     if !made.status.success() {
         let _ = std::fs::remove_dir_all(&directory);
         install(&["python3-venv"])?;
-        succeed(Command::new(&python).args(["-m", "venv"]).arg(&directory))?;
+        process::output(Command::new(&python).args(["-m", "venv"]).arg(&directory))?;
     }
     let pip = directory.join("bin/pip");
-    succeed(
+    process::output(
         Command::new(pip)
             .args(["install", "--quiet", "--disable-pip-version-check"])
             .arg(format!("{name}=={version}")),
@@ -367,10 +367,12 @@ fn npm_file(package: &NpmArchive, file: &str) -> Result<PathBuf, TaskError> {
     let archive = format!("{name}-{version}.tgz");
     let fetched = if let Some(npm) = find("npm") {
         let package = format!("{name}@{version}");
-        succeed(Command::new(npm).args(["pack", "--silent", &package]).current_dir(&directory))
+        process::output(
+            Command::new(npm).args(["pack", "--silent", &package]).current_dir(&directory),
+        )
     } else {
         let url = format!("https://registry.npmjs.org/{name}/-/{archive}");
-        succeed(Command::new("curl").args(["-fsS", "-O", &url]).current_dir(&directory))
+        process::output(Command::new("curl").args(["-fsS", "-O", &url]).current_dir(&directory))
     };
     fetched.map_err(|TaskError(reason)| {
         TaskError(format!(
@@ -381,8 +383,8 @@ fn npm_file(package: &NpmArchive, file: &str) -> Result<PathBuf, TaskError> {
     })?;
     let sum = format!("{sha512}  {archive}\n");
     std::fs::File::create(directory.join("sum"))?.write_all(sum.as_bytes())?;
-    succeed(Command::new("sha512sum").args(["--check", "sum"]).current_dir(&directory))?;
-    succeed(Command::new("tar").args(["-xzf", &archive]).current_dir(&directory))?;
+    process::output(Command::new("sha512sum").args(["--check", "sum"]).current_dir(&directory))?;
+    process::output(Command::new("tar").args(["-xzf", &archive]).current_dir(&directory))?;
     Ok(wanted)
 }
 
@@ -393,18 +395,4 @@ fn python() -> Result<PathBuf, TaskError> {
         return Ok(system.to_owned());
     }
     find("python3").ok_or_else(|| TaskError("python3 is missing".to_owned()))
-}
-
-/// Runs a command; an error has the last five lines of its stderr.
-fn succeed(command: &mut Command) -> TaskResult {
-    let output = command.output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let reason = String::from_utf8_lossy(&output.stderr);
-    let last: Vec<&str> = reason.lines().rev().take(5).collect();
-    Err(TaskError(format!(
-        "{command:?} failed:\n{}",
-        last.into_iter().rev().collect::<Vec<_>>().join("\n")
-    )))
 }

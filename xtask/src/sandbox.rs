@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::{TaskError, TaskResult};
+use crate::{TaskError, TaskResult, process};
 
 /// A directory for temporary files in the sandbox, which disappears with it, also after a kill.
 pub const TEMPORARY: &str = "/run/tmp";
@@ -182,18 +182,9 @@ pub fn set_up() -> TaskResult {
     }
     symlink("/run/log", "/run/dev/log")?;
     mount(&["--rbind", "/run/dev", "/dev"])?;
-    run("ip", &["link", "set", "lo", "up"])
+    process::output(Command::new("ip").args(["link", "set", "lo", "up"])).map(drop)
 }
 
 fn mount(args: &[&str]) -> TaskResult {
-    run("mount", args)
-}
-
-fn run(program: &str, args: &[&str]) -> TaskResult {
-    let output = Command::new(program).args(args).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(TaskError(format!("{program} {}: {reason}", args.join(" "))))
+    process::output(Command::new("mount").args(args)).map(drop)
 }

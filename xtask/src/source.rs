@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::{TaskError, build};
+use crate::{TaskError, build, process};
 
 /// A text file that git tracks, or would add.
 pub struct SourceFile {
@@ -48,14 +48,9 @@ impl SourceFile {
 
 /// Reads all tracked files, sorted by path. Binary and deleted files are left out.
 pub fn tracked_files() -> Result<Vec<SourceFile>, TaskError> {
-    let output = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-        .current_dir(build::root())
-        .output()?;
-    if !output.status.success() {
-        return Err(TaskError("git ls-files failed".to_owned()));
-    }
-    let names = String::from_utf8_lossy(&output.stdout);
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
+    let names = process::text(git.current_dir(build::root()))?;
     let mut names: Vec<&str> = names.lines().collect();
     names.sort_unstable();
     names.dedup();

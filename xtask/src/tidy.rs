@@ -7,7 +7,7 @@ mod documents;
 mod findings;
 
 use crate::source::{SourceFile, tracked_files};
-use crate::{TaskError, TaskResult, build};
+use crate::{TaskError, TaskResult, build, process};
 
 /// Crates that the drop-in must not link: async runtimes, TLS, HTTP servers, and crates that need much memory.
 const BANNED_IN_DROPIN: &[&str] = &[
@@ -144,14 +144,9 @@ fn packages_link_little(broken: &mut Vec<String>) -> TaskResult {
         ("vipwatch-switch", BANNED_IN_SWITCH),
         ("vipwatch-node", BANNED_IN_NODE),
     ] {
-        let output = build::cargo()
-            .args(["tree", "--package", package, "--edges", "normal"])
-            .args(["--prefix", "none", "--format", "{p}"])
-            .output()?;
-        if !output.status.success() {
-            return Err(TaskError("cargo tree failed".to_owned()));
-        }
-        let tree = String::from_utf8_lossy(&output.stdout);
+        let options = ["--edges", "normal", "--prefix", "none", "--format", "{p}"];
+        let tree =
+            process::text(build::cargo().args(["tree", "--package", package]).args(options))?;
         for name in tree.lines().filter_map(|line| line.split(' ').next()) {
             if banned.contains(&name) {
                 broken.push(format!("{package} must not link {name}"));

@@ -8,14 +8,13 @@ use std::process::Command;
 
 use super::DistRelease;
 use super::files::PackagedFile;
-use crate::{TaskError, TaskResult};
+use crate::{TaskError, TaskResult, process};
 
 /// Copies files to their places below `directory`.
 pub fn stage(files: &[PackagedFile], directory: &Path) -> TaskResult {
     for PackagedFile { source, destination, mode } in files {
         let path = directory.join(destination);
-        let parent = path.parent().unwrap_or(directory);
-        fs::create_dir_all(parent)?;
+        fs::create_dir_all(path.parent().unwrap_or(directory))?;
         fs::copy(source, &path).map_err(|error| {
             TaskError(format!("cannot copy {} to {}: {error}", source.display(), path.display()))
         })?;
@@ -31,27 +30,22 @@ pub fn tar(directory: &Path, names: &[&str], archive: &Path, release: &DistRelea
     command.args(["--owner=0", "--group=0", "--mode=u+rwX,go+rX,go-w"]);
     command.arg(format!("--mtime=@{}", release.epoch)).arg("--file").arg(archive);
     command.arg("--directory").arg(directory).args(names).env("LC_ALL", "C");
-    if command.status()?.success() {
-        return Ok(());
-    }
-    Err(TaskError(format!("cannot write {}", archive.display())))
+    process::run(&mut command)
 }
 
 /// Compresses a file; the result has `.gz` after its name. Without -n it would have the time of this run.
 pub fn gzip(path: &Path) -> TaskResult {
-    let status = Command::new("gzip").args(["-9", "-n", "--force"]).arg(path).status()?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(TaskError(format!("cannot compress {}", path.display())))
+    process::run(Command::new("gzip").args(["-9", "-n", "--force"]).arg(path))
+}
+
+/// The sums of files in a directory, in the format of sha256sum(1).
+pub fn sha256_lines(directory: &Path, names: &[String]) -> Result<String, TaskError> {
+    let text = process::text(Command::new("sha256sum").args(names).current_dir(directory))?;
+    Ok(text + "\n")
 }
 
 /// The SHA-256 sum of a file in hexadecimal digits.
-pub fn sha256(path: &Path) -> Result<String, TaskError> {
-    let output = Command::new("sha256sum").arg(path).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    match text.split_whitespace().next() {
-        Some(sum) if output.status.success() => Ok(sum.trim_start_matches('\\').to_owned()),
-        _ => Err(TaskError(format!("sha256sum {} failed", path.display()))),
-    }
+pub fn sha256(directory: &Path, name: &str) -> Result<String, TaskError> {
+    let line = sha256_lines(directory, &[name.to_owned()])?;
+    Ok(line.split(' ').next().unwrap_or_default().to_owned())
 }

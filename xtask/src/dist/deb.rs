@@ -3,66 +3,41 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use super::DistRelease;
-use super::files::{self, Inputs, Layout, Package, PackagedFile};
-use crate::{TaskError, build, provision};
+use super::files::{self, Layout, Package, PackagedFile};
+use super::{DistInputs, Extent};
+use crate::{TaskError, build, process, provision};
 
-/// How much time compression takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
-    /// gzip, for tests.
-    Fast,
-    /// xz, for packages that are shipped.
-    Small,
-}
-
-/// Makes the Debian package in `out`; returns its path.
-pub fn make(
-    package: Package,
-    inputs: &Inputs,
-    release: &DistRelease,
-    compression: Compression,
-    work: &Path,
-    out: &Path,
-) -> Result<PathBuf, TaskError> {
-    let name = package.name();
-    let directory = work.join("deb").join(name);
+/// Makes the Debian package; returns its name. Packages for tests are compressed quickly.
+pub fn make(package: Package, inputs: &DistInputs, extent: Extent) -> Result<String, TaskError> {
+    let directory = inputs.work.join("deb").join(package.name());
     fs::create_dir_all(&directory)?;
     let files = files::files(package, Layout::Debian, inputs)?;
     let manifest = directory.join("Cargo.toml");
-    build::write(&manifest, manifest_text(package, &files, inputs, release)?.as_bytes())?;
+    build::write(&manifest, manifest_text(package, &files, inputs)?.as_bytes())?;
     build::write(&directory.join("lib.rs"), b"")?;
-    let path = out.join(format!("{name}_{}-1_amd64.deb", release.version));
-    let mut command = std::process::Command::new(provision::cargo_deb()?);
+    let name = format!("{}_{}-1_amd64.deb", package.name(), inputs.release.version);
+    let mut command = Command::new(provision::cargo_deb()?);
     command.args(["--no-build", "--no-strip", "--no-dbgsym", "--quiet", "--compress-system"]);
-    match compression {
-        Compression::Fast => command.args(["--fast", "-Z", "gz"]),
-        Compression::Small => command.args(["-Z", "xz"]),
+    match extent {
+        Extent::Quick => command.args(["--fast", "-Z", "gz"]),
+        Extent::Full => command.args(["-Z", "xz"]),
     };
-    command.arg("--manifest-path").arg(&manifest).arg("--output").arg(&path);
-    command.args(["--target", super::X86_64]);
-    command.env("SOURCE_DATE_EPOCH", release.epoch.to_string()).current_dir(&directory);
+    command.arg("--manifest-path").arg(&manifest).arg("--output").arg(inputs.out.join(&name));
+    command.args(["--target", super::X86_64]).current_dir(&directory);
+    command.env("SOURCE_DATE_EPOCH", inputs.release.epoch.to_string());
     // cargo-deb must not write into the target directory of the project.
     command.env("CARGO_TARGET_DIR", directory.join("target"));
-    // It prints the path of the package, which would stand before the JSON of `dist --json`.
-    command.stdout(std::process::Stdio::null());
-    if command.status()?.success() {
-        return Ok(path);
-    }
-    Err(TaskError(format!(
-        "cannot make the Debian package {name}\n  hint: the manifest for cargo-deb is {}",
-        manifest.display()
-    )))
+    process::output(&mut command)?;
+    Ok(name)
 }
 
 /// The manifest that cargo-deb reads: the fields of `packaging/deb/NAME/control.toml` and the list of files.
 fn manifest_text(
     package: Package,
     files: &[PackagedFile],
-    inputs: &Inputs,
-    release: &DistRelease,
+    inputs: &DistInputs,
 ) -> Result<String, TaskError> {
     let name = package.name();
     let scripts = build::root().join("packaging/deb").join(name);
@@ -72,7 +47,7 @@ fn manifest_text(
         "[workspace]\n\n[package]\nname = \"{name}\"\nversion = \"{}\"\nedition = \"2024\"\nlicense = \"Apache-2.0\"\n\
          description = \"{}\"\n\n[lib]\npath = \"lib.rs\"\n\n[package.metadata.deb]\n{fields}\
          maintainer-scripts = \"{}\"\nchangelog = \"{}\"\n",
-        release.version,
+        inputs.release.version,
         package.summary(),
         scripts.display(),
         changelog.display(),

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The files of each package: one list for all formats.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::{TaskError, build};
+use super::DistInputs;
+use crate::{TaskError, TaskResult, build};
 
 /// A package of the distribution.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,32 +53,6 @@ pub enum Layout {
     Merged,
 }
 
-impl Layout {
-    fn units(self) -> &'static str {
-        match self {
-            Self::Debian => "lib/systemd/system",
-            Self::Merged => "usr/lib/systemd/system",
-        }
-    }
-
-    /// The directory of zsh's completions of packages.
-    fn zsh(self) -> &'static str {
-        match self {
-            Self::Debian => "usr/share/zsh/vendor-completions",
-            Self::Merged => "usr/share/zsh/site-functions",
-        }
-    }
-}
-
-/// The programs and generated files that go into the packages.
-pub struct Inputs {
-    pub vipwatch: PathBuf,
-    pub dropin: PathBuf,
-    pub switch: PathBuf,
-    /// The directory with completions, manual pages and documents; see [`super::generated`].
-    pub generated: PathBuf,
-}
-
 /// One file of a package.
 pub struct PackagedFile {
     pub source: PathBuf,
@@ -85,196 +62,143 @@ pub struct PackagedFile {
     pub mode: u32,
 }
 
-/// The path of the configuration file, without the leading slash.
+impl PackagedFile {
+    /// Programs and scripts stay executable.
+    pub fn new(source: PathBuf, destination: impl Into<String>) -> Result<Self, TaskError> {
+        let metadata = fs::metadata(&source)
+            .map_err(|error| TaskError(format!("cannot read {}: {error}", source.display())))?;
+        let is_executable = metadata.permissions().mode() & 0o100 != 0;
+        let mode = if is_executable { 0o755 } else { 0o644 };
+        Ok(Self { source, destination: destination.into(), mode })
+    }
+}
+
+/// The installed configuration file, without the leading slash. It is short and rarely changes, because dpkg and rpm ask the
+/// administrator, or write a second file, when a new version of it meets a changed one.
 pub const CONFIG: &str = "etc/vipwatch/vipwatch.toml";
+pub const CONFIG_SOURCE: &str = "packaging/etc/vipwatch.toml";
+
+/// Files of the repository, and their places in the package.
+const VIPWATCH: [(&str, &str); 6] = [
+    (CONFIG_SOURCE, CONFIG),
+    ("packaging/vipwatch.toml", "usr/share/doc/vipwatch/examples/vipwatch.toml"),
+    ("packaging/examples/fewer-rights.conf", "usr/share/doc/vipwatch/examples/fewer-rights.conf"),
+    ("packaging/sysusers.d/vipwatch.conf", "usr/lib/sysusers.d/vipwatch.conf"),
+    ("packaging/tmpfiles.d/vipwatch.conf", "usr/lib/tmpfiles.d/vipwatch.conf"),
+    ("docs/README.md", "usr/share/doc/vipwatch/README.md"),
+];
+
+const NEUTRON: [(&str, &str); 7] = [
+    ("packaging/neutron/neutron-setup", "usr/lib/vipwatch/neutron-setup"),
+    ("packaging/man/vipwatch-neutron-switch.8", "usr/share/man/man8/vipwatch-neutron-switch.8"),
+    (
+        "packaging/completions/vipwatch-neutron-switch.bash",
+        "usr/share/bash-completion/completions/vipwatch-neutron-switch",
+    ),
+    ("packaging/logrotate/template", "usr/share/vipwatch-neutron/logrotate"),
+    ("packaging/rootwrap/vipwatch.filters", "usr/share/vipwatch-neutron/vipwatch.filters"),
+    (
+        "packaging/kill-scripts/neutron-keepalived-state-change-monitor-kill",
+        "usr/share/vipwatch-neutron/neutron-keepalived-state-change-monitor-kill",
+    ),
+    (
+        "packaging/examples/neutron-keepalived-state-change.conf",
+        "usr/share/doc/vipwatch-neutron/examples/neutron-keepalived-state-change.conf",
+    ),
+];
 
 /// Lists the files of a package, sorted by destination.
 pub fn files(
     package: Package,
     layout: Layout,
-    inputs: &Inputs,
+    inputs: &DistInputs,
 ) -> Result<Vec<PackagedFile>, TaskError> {
-    let mut list = List { files: Vec::new() };
+    let mut list = List(Vec::new());
     match package {
         Package::Vipwatch => vipwatch(&mut list, layout, inputs)?,
-        Package::Neutron => neutron(&mut list, inputs),
+        Package::Neutron => {
+            list.add(&inputs.dropin, "usr/lib/vipwatch/neutron-keepalived-state-change")?;
+            list.add(&inputs.switch, "usr/sbin/vipwatch-neutron-switch")?;
+            list.add_tracked(&NEUTRON)?;
+        }
     }
-    manual_pages(&mut list, package, inputs)?;
-    documents(&mut list, package, layout, inputs);
-    list.files.sort_by(|a, b| a.destination.cmp(&b.destination));
-    Ok(list.files)
+    // A page belongs to the program that it describes.
+    list.add_directory(&inputs.generated.join("man"), |page| {
+        let is_neutron =
+            page.starts_with("vipwatch-neutron") || page.starts_with("neutron-keepalived");
+        let (_, section) = page.rsplit_once('.')?;
+        let is_ours = is_neutron == (package == Package::Neutron);
+        is_ours.then(|| format!("usr/share/man/man{section}/{page}"))
+    })?;
+    documents(&mut list, package, layout, inputs)?;
+    list.0.sort_by(|a, b| a.destination.cmp(&b.destination));
+    Ok(list.0)
 }
 
 /// Collects files.
-struct List {
-    files: Vec<PackagedFile>,
-}
+struct List(Vec<PackagedFile>);
 
 impl List {
-    fn add(&mut self, source: impl Into<PathBuf>, destination: impl Into<String>, mode: u32) {
-        let (source, destination) = (source.into(), destination.into());
-        self.files.push(PackagedFile { source, destination, mode });
+    fn add(&mut self, source: &Path, destination: impl Into<String>) -> TaskResult {
+        self.0.push(PackagedFile::new(source.to_owned(), destination)?);
+        Ok(())
+    }
+
+    /// Adds files of the repository.
+    fn add_tracked(&mut self, pairs: &[(&str, &str)]) -> TaskResult {
+        pairs.iter().try_for_each(|(source, to)| self.add(&build::root().join(source), *to))
+    }
+
+    /// Adds the files of a directory for which `destination` returns a path.
+    fn add_directory(
+        &mut self,
+        directory: &Path,
+        destination: impl Fn(&str) -> Option<String>,
+    ) -> TaskResult {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if let Some(destination) = destination(&entry.file_name().to_string_lossy()) {
+                self.add(&entry.path(), destination)?;
+            }
+        }
+        Ok(())
     }
 }
 
-fn packaging() -> PathBuf {
-    build::root().join("packaging")
-}
-
-/// The installed configuration file. It is short and rarely changes, because dpkg and rpm ask the administrator, or write a
-/// second file, when a new version of it meets a changed one.
-pub fn config() -> PathBuf {
-    packaging().join("etc/vipwatch.toml")
-}
-
-fn vipwatch(list: &mut List, layout: Layout, inputs: &Inputs) -> Result<(), TaskError> {
-    list.add(&inputs.vipwatch, "usr/bin/vipwatch", 0o755);
-    for unit in entries(&packaging().join("systemd"))? {
-        list.add(
-            packaging().join("systemd").join(&unit),
-            format!("{}/{unit}", layout.units()),
-            0o644,
-        );
-    }
-    list.add(config(), CONFIG, 0o644);
-    let examples = "usr/share/doc/vipwatch/examples";
-    list.add(packaging().join("vipwatch.toml"), format!("{examples}/vipwatch.toml"), 0o644);
-    let rights = packaging().join("examples/fewer-rights.conf");
-    list.add(rights, format!("{examples}/fewer-rights.conf"), 0o644);
-    guides(list)?;
-    let conf = "vipwatch.conf";
-    for directory in ["sysusers.d", "tmpfiles.d"] {
-        let source = packaging().join(directory).join(conf);
-        list.add(source, format!("usr/lib/{directory}/{conf}"), 0o644);
-    }
-    let completions = [
-        ("bash", "usr/share/bash-completion/completions/vipwatch".to_owned()),
-        ("zsh", format!("{}/_vipwatch", layout.zsh())),
-        ("fish", "usr/share/fish/vendor_completions.d/vipwatch.fish".to_owned()),
-    ];
-    for (shell, destination) in completions {
-        list.add(inputs.generated.join("completions").join(shell), destination, 0o644);
-    }
-    Ok(())
-}
-
-/// Adds the documents for operators, so that the runbook is on the machine, in the same directories as in the repository.
-fn guides(list: &mut List) -> Result<(), TaskError> {
-    let docs = build::root().join("docs");
+fn vipwatch(list: &mut List, layout: Layout, inputs: &DistInputs) -> TaskResult {
+    list.add(&inputs.vipwatch, "usr/bin/vipwatch")?;
+    list.add_tracked(&VIPWATCH)?;
+    let (units, zsh) = match layout {
+        Layout::Debian => ("lib/systemd/system", "usr/share/zsh/vendor-completions"),
+        Layout::Merged => ("usr/lib/systemd/system", "usr/share/zsh/site-functions"),
+    };
+    list.add_directory(&build::root().join("packaging/systemd"), |unit| {
+        Some(format!("{units}/{unit}"))
+    })?;
+    let completions = inputs.generated.join("completions");
+    list.add(&completions.join("bash"), "usr/share/bash-completion/completions/vipwatch")?;
+    list.add(&completions.join("zsh"), format!("{zsh}/_vipwatch"))?;
+    list.add(&completions.join("fish"), "usr/share/fish/vendor_completions.d/vipwatch.fish")?;
+    // The documents for operators, so that the runbook is on the machine, in the directories of the repository.
     for directory in ["concepts", "guides", "operations", "reference"] {
-        let names = entries(&docs.join(directory))?;
-        for name in
-            names.iter().filter(|name| Path::new(name).extension().is_some_and(|end| end == "md"))
-        {
-            let destination = format!("usr/share/doc/vipwatch/{directory}/{name}");
-            list.add(docs.join(directory).join(name), destination, 0o644);
-        }
-    }
-    list.add(docs.join("README.md"), "usr/share/doc/vipwatch/README.md", 0o644);
-    Ok(())
-}
-
-fn neutron(list: &mut List, inputs: &Inputs) {
-    let name = "neutron-keepalived-state-change";
-    list.add(&inputs.dropin, format!("usr/lib/vipwatch/{name}"), 0o755);
-    list.add(packaging().join("neutron/neutron-setup"), "usr/lib/vipwatch/neutron-setup", 0o755);
-    list.add(&inputs.switch, "usr/sbin/vipwatch-neutron-switch", 0o755);
-    list.add(
-        packaging().join("man/vipwatch-neutron-switch.8"),
-        "usr/share/man/man8/vipwatch-neutron-switch.8",
-        0o644,
-    );
-    list.add(
-        packaging().join("completions/vipwatch-neutron-switch.bash"),
-        "usr/share/bash-completion/completions/vipwatch-neutron-switch",
-        0o644,
-    );
-    list.add(packaging().join("logrotate/template"), "usr/share/vipwatch-neutron/logrotate", 0o644);
-    list.add(
-        packaging().join("rootwrap/vipwatch.filters"),
-        "usr/share/vipwatch-neutron/vipwatch.filters",
-        0o644,
-    );
-    list.add(
-        packaging().join("kill-scripts/neutron-keepalived-state-change-monitor-kill"),
-        "usr/share/vipwatch-neutron/neutron-keepalived-state-change-monitor-kill",
-        0o755,
-    );
-    list.add(
-        packaging().join("examples/neutron-keepalived-state-change.conf"),
-        "usr/share/doc/vipwatch-neutron/examples/neutron-keepalived-state-change.conf",
-        0o644,
-    );
-}
-
-/// Adds the manual pages of a package, by the name of the program that they describe.
-fn manual_pages(list: &mut List, package: Package, inputs: &Inputs) -> Result<(), TaskError> {
-    let directory = inputs.generated.join("man");
-    for page in entries(&directory)? {
-        let is_neutron =
-            page.starts_with("vipwatch-neutron") || page.starts_with("neutron-keepalived");
-        if is_neutron != (package == Package::Neutron) {
-            continue;
-        }
-        let section = page.rsplit_once('.').map(|(_, section)| section).unwrap_or_default();
-        list.add(directory.join(&page), format!("usr/share/man/man{section}/{page}"), 0o644);
+        list.add_directory(&build::root().join("docs").join(directory), |name| {
+            let is_document = Path::new(name).extension().is_some_and(|end| end == "md");
+            is_document.then(|| format!("usr/share/doc/vipwatch/{directory}/{name}"))
+        })?;
     }
     Ok(())
 }
 
-fn documents(list: &mut List, package: Package, layout: Layout, inputs: &Inputs) {
+fn documents(list: &mut List, package: Package, layout: Layout, inputs: &DistInputs) -> TaskResult {
     let name = package.name();
-    let documents = format!("usr/share/doc/{name}");
-    list.add(
-        inputs.generated.join(format!("{name}.licenses.gz")),
-        format!("{documents}/third-party-licenses.gz"),
-        0o644,
-    );
-    list.add(build::root().join("NOTICE"), format!("{documents}/NOTICE"), 0o644);
-    match layout {
-        Layout::Debian => {
-            list.add(packaging().join("deb/copyright"), format!("{documents}/copyright"), 0o644);
-            list.add(
-                packaging().join("deb").join(name).join("lintian-overrides"),
-                format!("usr/share/lintian/overrides/{name}"),
-                0o644,
-            );
-        }
-        Layout::Merged => {
-            list.add(
-                build::root().join("LICENSE"),
-                format!("usr/share/licenses/{name}/LICENSE"),
-                0o644,
-            );
-        }
+    let root = build::root();
+    let licenses = inputs.generated.join(format!("{name}.licenses.gz"));
+    list.add(&licenses, format!("usr/share/doc/{name}/third-party-licenses.gz"))?;
+    list.add(&root.join("NOTICE"), format!("usr/share/doc/{name}/NOTICE"))?;
+    if layout == Layout::Merged {
+        return list.add(&root.join("LICENSE"), format!("usr/share/licenses/{name}/LICENSE"));
     }
-}
-
-/// The names in a directory, sorted.
-fn entries(directory: &Path) -> Result<Vec<String>, TaskError> {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    names.sort();
-    Ok(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_package_has_the_runbook_and_the_documents_that_it_links_to() {
-        let mut list = List { files: Vec::new() };
-        assert!(guides(&mut list).is_ok());
-        let has = |name: &str| {
-            let path = format!("usr/share/doc/vipwatch/{name}");
-            list.files.iter().any(|file| file.destination == path)
-        };
-        for name in ["operations/runbook.md", "guides/install.md", "reference/cli.md", "README.md"]
-        {
-            assert!(has(name), "{name}");
-        }
-    }
+    list.add(&root.join("packaging/deb/copyright"), format!("usr/share/doc/{name}/copyright"))?;
+    let overrides = root.join(format!("packaging/deb/{name}/lintian-overrides"));
+    list.add(&overrides, format!("usr/share/lintian/overrides/{name}"))
 }

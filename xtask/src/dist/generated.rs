@@ -11,12 +11,17 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::files::Package;
-use super::{DistRelease, archive};
-use crate::{TaskError, TaskResult, build, man};
+use super::{DistInputs, DistRelease, archive};
+use crate::{TaskError, TaskResult, build, man, process};
 
-/// Writes everything that does not depend on the format of the package to `directory`.
-pub fn write(directory: &Path, vipwatch: &Path, release: &DistRelease) -> TaskResult {
-    completions(&directory.join("completions"), vipwatch)?;
+/// Writes everything that does not depend on the format of the package.
+pub fn write(inputs: &DistInputs) -> TaskResult {
+    let DistInputs { generated: directory, vipwatch, release, .. } = inputs;
+    fs::create_dir_all(directory.join("completions"))?;
+    for shell in ["bash", "zsh", "fish"] {
+        let text = process::output(Command::new(vipwatch).args(["completions", shell]))?;
+        build::write(&directory.join("completions").join(shell), &text)?;
+    }
     man::write(&directory.join("man"))?;
     for package in Package::ALL {
         let name = package.name();
@@ -29,42 +34,22 @@ pub fn write(directory: &Path, vipwatch: &Path, release: &DistRelease) -> TaskRe
     Ok(())
 }
 
-/// Runs `vipwatch completions` for each shell.
-fn completions(directory: &Path, vipwatch: &Path) -> TaskResult {
-    fs::create_dir_all(directory)?;
-    for shell in ["bash", "zsh", "fish"] {
-        let output = Command::new(vipwatch).args(["completions", shell]).output()?;
-        if !output.status.success() {
-            let reason = String::from_utf8_lossy(&output.stderr);
-            return Err(TaskError(format!("vipwatch completions {shell} failed: {reason}")));
-        }
-        build::write(&directory.join(shell), &output.stdout)?;
-    }
-    Ok(())
-}
-
 /// The changelog in Debian's format: one entry, which refers to the changelog of the project.
 fn changelog(name: &str, release: &DistRelease) -> Result<String, TaskError> {
-    let date = Command::new("date")
-        .args(["--utc", "--rfc-email", &format!("--date=@{}", release.epoch)])
-        .env("LC_ALL", "C")
-        .output()?;
-    let date = String::from_utf8_lossy(&date.stdout);
+    let (version, maintainer, date) =
+        (&release.version, super::MAINTAINER, release.date("--rfc-email")?);
     Ok(format!(
-        "{name} ({}-1) unstable; urgency=medium\n\n  * Version {} of vipwatch; its changes are in CHANGELOG.md of the \
-         project.\n\n -- {}  {}\n",
-        release.version,
-        release.version,
-        super::MAINTAINER,
-        date.trim()
+        "{name} ({version}-1) unstable; urgency=medium\n\n  * Version {version} of vipwatch; its changes are in CHANGELOG.md of the \
+         project.\n\n -- {maintainer}  {date}\n"
     ))
 }
 
 /// The licences of the crates that the programs of a package link, with equal texts once.
 fn licenses(package: Package) -> Result<String, TaskError> {
     let linked = linked_crates(package)?;
-    let metadata = build::cargo().args(["metadata", "--format-version=1", "--locked"]).output()?;
-    let metadata: Value = serde_json::from_slice(&metadata.stdout)?;
+    let metadata =
+        process::output(build::cargo().args(["metadata", "--format-version=1", "--locked"]))?;
+    let metadata: Value = serde_json::from_slice(&metadata)?;
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for dependency in metadata["packages"].as_array().into_iter().flatten() {
         let word = |key: &str| dependency[key].as_str().unwrap_or_default();
@@ -93,16 +78,12 @@ fn licenses(package: Package) -> Result<String, TaskError> {
 /// `name vVERSION` of each crate in the programs of a package, without those that only run in the compiler.
 fn linked_crates(package: Package) -> Result<BTreeSet<String>, TaskError> {
     let crates = package.crate_directories().iter();
-    let programs: Vec<String> = crates.map(|name| format!("--package=vipwatch-{name}")).collect();
-    let output = build::cargo()
-        .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])
-        .args(&programs)
-        .args(["--target", super::X86_64])
-        .output()?;
-    if !output.status.success() {
-        return Err(TaskError(format!("cargo tree {} failed", programs.join(" "))));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = process::text(
+        build::cargo()
+            .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])
+            .args(crates.map(|name| format!("--package=vipwatch-{name}")))
+            .args(["--target", super::X86_64]),
+    )?;
     let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     Ok(text.lines().filter(|line| !line.contains("(proc-macro)")).map(words).collect())
 }

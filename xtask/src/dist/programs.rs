@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{TaskError, TaskResult, build, provision};
+use crate::{TaskError, TaskResult, build, process, provision};
 
 /// The compiler target of the packages.
 pub const X86_64: &str = "x86_64-unknown-linux-musl";
@@ -58,15 +58,13 @@ fn check_targets(targets: &[&str]) -> TaskResult {
 /// Builds one program; returns its path.
 fn program(package: &str, name: &str, profile: &str, target: &str) -> Result<PathBuf, TaskError> {
     // Other compiler flags than those of daily builds: a directory of its own keeps both caches valid.
-    let directory = std::path::absolute(build::target_directory())?.join("dist-build");
+    let directory = super::target_directory()?.join("dist-build");
     let mut command = Command::new(provision::cargo_auditable()?);
     command.current_dir(build::root());
     command.args(["auditable", "build", "--quiet", "--locked", "--package", package]);
     command.args(["--profile", profile, "--target", target, "--target-dir"]).arg(&directory);
     set_environment(&mut command, &directory)?;
-    if !command.status()?.success() {
-        return Err(TaskError(format!("cannot build {name} for {target}")));
-    }
+    process::run(&mut command)?;
     let path = directory.join(target).join(profile).join(name);
     is_static(&path)?;
     Ok(path)
@@ -96,9 +94,8 @@ fn set_environment(command: &mut Command, directory: &Path) -> TaskResult {
 
 /// Fails if a program needs a dynamic loader.
 fn is_static(path: &Path) -> TaskResult {
-    let output = Command::new("readelf").arg("--program-headers").arg(path).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    if output.status.success() && !text.contains("INTERP") {
+    let headers = process::text(Command::new("readelf").arg("--program-headers").arg(path))?;
+    if !headers.contains("INTERP") {
         return Ok(());
     }
     Err(TaskError(format!("{} is not a static program", path.display())))

@@ -4,23 +4,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use super::files::{self, Inputs, Layout, Package, PackagedFile};
-use super::{DistRelease, archive};
-use crate::{TaskError, TaskResult, build};
+use super::files::{self, Layout, Package, PackagedFile};
+use super::{DistInputs, archive};
+use crate::{TaskError, TaskResult, build, process};
 
-/// Makes the RPM in `out`; returns its path.
-pub fn make(
-    package: Package,
-    inputs: &Inputs,
-    release: &DistRelease,
-    work: &Path,
-    out: &Path,
-) -> Result<PathBuf, TaskError> {
-    let name = package.name();
-    let directory = work.join("rpm").join(name);
+/// Makes the RPM; returns its name.
+pub fn make(package: Package, inputs: &DistInputs) -> Result<String, TaskError> {
+    let (name, release) = (package.name(), &inputs.release);
+    let directory = inputs.work.join("rpm").join(name);
     let tree = directory.join("tree");
     fs::create_dir_all(&tree)?;
     let mut files = files::files(package, Layout::Merged, inputs)?;
@@ -32,7 +26,7 @@ pub fn make(
     command.args(["-bb", "--quiet", "--target", "x86_64-linux"]);
     let defines = [
         ("_topdir", directory.join("build").display().to_string()),
-        ("_rpmdir", out.display().to_string()),
+        ("_rpmdir", inputs.out.display().to_string()),
         ("_rpmfilename", "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm".to_owned()),
         ("vipwatch_version", release.version.clone()),
         ("vipwatch_tree", tree.display().to_string()),
@@ -53,12 +47,8 @@ pub fn make(
     }
     command.arg(sources.join(format!("{name}.spec")));
     command.env("SOURCE_DATE_EPOCH", release.epoch.to_string());
-    let output = command.output()?;
-    if !output.status.success() {
-        let reason = String::from_utf8_lossy(&output.stderr);
-        return Err(TaskError(format!("rpmbuild cannot make {name}:\n{reason}")));
-    }
-    Ok(out.join(format!("{name}-{}-1.x86_64.rpm", release.version)))
+    process::output(&mut command)?;
+    Ok(format!("{name}-{}-1.x86_64.rpm", release.version))
 }
 
 /// Compresses the manual pages in `tree`, as rpmbuild of a distribution does, and changes their names in `files`.

@@ -2,32 +2,29 @@
 //! The bills of materials: `CycloneDX` documents, made by cargo-cyclonedx.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::DistRelease;
+use super::DistInputs;
 use super::files::Package;
-use crate::{TaskError, TaskResult, build, provision};
+use crate::{TaskError, TaskResult, build, process, provision};
 
 /// The name that cargo-cyclonedx gives to its documents, which it writes beside each manifest.
 const NAME: &str = "bill";
 
-/// Writes one document for each package to `out`; returns their paths.
-pub fn make(release: &DistRelease, work: &Path, out: &Path) -> Result<Vec<PathBuf>, TaskError> {
-    let copy = work.join("sbom");
+/// Writes one document for each package; returns their names.
+pub fn make(inputs: &DistInputs) -> Result<Vec<String>, TaskError> {
+    let copy = inputs.work.join("sbom");
     copy_sources(&copy)?;
-    let output = Command::new(provision::cargo_cyclonedx()?)
-        .args(["cyclonedx", "--quiet", "--format", "json", "--spec-version", "1.5"])
-        .args(["--target", super::X86_64, "--override-filename", NAME])
-        .env("SOURCE_DATE_EPOCH", release.epoch.to_string())
-        .current_dir(&copy)
-        .output()?;
-    if !output.status.success() {
-        let reason = String::from_utf8_lossy(&output.stderr);
-        return Err(TaskError(format!("cargo-cyclonedx failed:\n{reason}")));
-    }
+    process::output(
+        Command::new(provision::cargo_cyclonedx()?)
+            .args(["cyclonedx", "--quiet", "--format", "json", "--spec-version", "1.5"])
+            .args(["--target", super::X86_64, "--override-filename", NAME])
+            .env("SOURCE_DATE_EPOCH", inputs.release.epoch.to_string())
+            .current_dir(&copy),
+    )?;
     let mut made = Vec::new();
     for package in Package::ALL {
         let mut value = Value::Null;
@@ -35,9 +32,9 @@ pub fn make(release: &DistRelease, work: &Path, out: &Path) -> Result<Vec<PathBu
             let document = read(&copy, directory)?;
             if value.is_null() { value = document } else { merge(&mut value, document) }
         }
-        let path = out.join(format!("{}-{}.cdx.json", package.name(), release.version));
-        build::write(&path, &serde_json::to_vec_pretty(&value)?)?;
-        made.push(path);
+        let name = format!("{}-{}.cdx.json", package.name(), inputs.release.version);
+        build::write(&inputs.out.join(&name), &serde_json::to_vec_pretty(&value)?)?;
+        made.push(name);
     }
     Ok(made)
 }
@@ -83,12 +80,8 @@ pub fn copy_sources(copy: &Path) -> TaskResult {
     fs::create_dir_all(copy)?;
     let script =
         "git ls-files -z | tar --null --files-from=- --create | tar --extract --directory \"$0\"";
-    let status =
-        Command::new("sh").args(["-ec", script]).arg(copy).current_dir(build::root()).status()?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(TaskError("cannot copy the tracked files".to_owned()))
+    let mut shell = Command::new("sh");
+    process::run(shell.args(["-ec", script]).arg(copy).current_dir(build::root()))
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 //! `cargo xtask bench NAME`: builds the measured programs, installs the peers, and starts `vipwatch-bench`, the
 //! crate `xtask/bench`, in its own namespaces.
 
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::{TaskError, TaskResult, build, dist, provision, sandbox};
+use crate::arguments::Arguments;
+use crate::{TaskError, TaskResult, build, dist, process, provision, sandbox};
 
 pub const HELP: &str = "\
 Measure vipwatch and the programs it replaces, one after the other in one run on one machine.
@@ -42,38 +42,6 @@ Examples:
 
 const NAMES: [&str; 7] = ["cluster", "dropin", "announce", "node", "receiver", "web", "witness"];
 
-/// A parsed command line.
-struct BenchOptions<'a> {
-    name: &'a str,
-    is_quick: bool,
-    json: Option<PathBuf>,
-}
-
-fn parse<'a>(args: &[&'a str]) -> Result<BenchOptions<'a>, TaskError> {
-    let mut name = None;
-    let mut json = None;
-    let mut is_quick = false;
-    let mut args = args.iter().copied();
-    while let Some(arg) = args.next() {
-        match arg {
-            "--json" => {
-                let path =
-                    args.next().ok_or_else(|| TaskError("--json needs a file".to_owned()))?;
-                json = Some(std::path::absolute(path)?);
-            }
-            "--quick" => is_quick = true,
-            arg if arg.starts_with('-') => return Err(TaskError(format!("unknown option {arg}"))),
-            arg => name = Some(arg),
-        }
-    }
-    let known = NAMES.join(", ");
-    let name = name.ok_or_else(|| TaskError(format!("no bench given; choose one of {known}")))?;
-    if !NAMES.contains(&name) {
-        return Err(TaskError(format!("unknown bench {name:?}; choose one of {known}")));
-    }
-    Ok(BenchOptions { name, is_quick, json })
-}
-
 /// Runs every bench with `--quick`, one after the other, so that none stops working unnoticed.
 pub fn all_quickly() -> TaskResult {
     let mut failed = Vec::new();
@@ -92,83 +60,48 @@ pub fn all_quickly() -> TaskResult {
 
 /// Builds and installs everything, then starts the bench in the sandbox.
 pub fn prepare(args: &[&str]) -> TaskResult {
-    let options = parse(args)?;
+    let mut args = Arguments::new(args);
+    let json = args.path("--json")?;
+    let is_quick = args.flag("--quick");
+    let known = NAMES.join(", ");
+    let name = args.word("bench", &NAMES)?;
+    let name = name.ok_or_else(|| format!("no bench given; choose one of {known}"))?;
+    args.finish()?;
     provision::programs(&[provision::BASIC])?;
+    provision::programs(match name {
+        "node" | "receiver" => &[provision::PEERS],
+        "cluster" => &[provision::ETCD],
+        "web" => &[provision::KEEPALIVED],
+        "witness" => &[provision::KEEPALIVED, provision::IPERF3],
+        "dropin" => &[provision::PEERS, provision::C_COMPILER],
+        _ => &[provision::TCPDUMP, provision::ARPING],
+    })?;
     sandbox::check_namespaces()?;
-    let mut line = vec!["bench".to_owned(), build::bench()?.display().to_string()];
-    line.push(options.name.to_owned());
-    let mut add = |option: &str, path: PathBuf| {
-        line.extend([option.to_owned(), path.display().to_string()]);
-    };
-    if matches!(options.name, "node" | "receiver") {
-        add("--subject", dist::vipwatch()?);
-        provision::programs(&[provision::PEERS])?;
-        add("--neutron-29", provision::neutron("29.0.0")?);
-    } else if options.name == "cluster" {
-        add("--subject", dist::vipwatch()?);
-        provision::programs(&[provision::ETCD])?;
-    } else if options.name == "web" {
-        add("--subject", dist::vipwatch()?);
-        provision::programs(&[provision::KEEPALIVED])?;
-    } else if options.name == "witness" {
-        add("--subject", dist::vipwatch()?);
-        provision::programs(&[provision::KEEPALIVED, provision::IPERF3])?;
-    } else if options.name == "dropin" {
-        add("--subject", build::dropin()?);
-        provision::programs(&[provision::PEERS, provision::C_COMPILER])?;
-        add("--limit", build_limit()?);
-        add("--neutron-29", provision::neutron("29.0.0")?);
-        add("--neutron-28", provision::neutron("28.0.2")?);
-    } else {
-        add("--subject", build::dropin()?);
-        provision::programs(&[provision::TCPDUMP, provision::ARPING])?;
+    let program = build::bench()?.display().to_string();
+    let subject =
+        if matches!(name, "dropin" | "announce") { build::dropin()? } else { dist::vipwatch()? };
+    let mut paths = vec![("VIPWATCH_SUBJECT", subject)];
+    if matches!(name, "node" | "receiver" | "dropin") {
+        paths.push(("VIPWATCH_NEUTRON_29", provision::neutron("29.0.0")?));
     }
-    if let Some(json) = options.json {
-        add("--json", json);
+    if name == "dropin" {
+        paths.push(("VIPWATCH_NEUTRON_28", provision::neutron("28.0.2")?));
+        paths.push(("VIPWATCH_LIMIT", build_limit()?));
     }
-    line.extend(options.is_quick.then(|| "--quick".to_owned()));
-    let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    sandbox::enter(&line, &[])
+    paths.extend(json.map(|path| ("VIPWATCH_JSON", path)));
+    let environment: Vec<_> =
+        paths.iter().map(|(name, path)| (*name, path.display().to_string())).collect();
+    let mut line = vec!["bench", &program, name];
+    line.extend(is_quick.then_some("--quick"));
+    sandbox::enter(&line, &environment)
 }
 
 /// Compiles `limit.c`, the lower bound of `bench dropin`.
 fn build_limit() -> Result<PathBuf, TaskError> {
-    let program = build::target_directory().join("bench/limit");
-    std::fs::create_dir_all(program.parent().unwrap_or(&program))?;
-    let source = build::root().join("xtask/bench/src/dropin/limit.c");
-    let status = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(&source).status()?;
-    if status.success() {
-        return Ok(program);
-    }
-    Err(TaskError(format!("cannot compile {}", source.display())))
-}
-
-/// Replaces this process by `vipwatch-bench`, with the rest of `args`.
-///
-/// The bench must be the first process of the PID namespace: it inherits the monitors that run in the background.
-pub fn run(args: &[&str]) -> TaskResult {
-    let (program, args) =
-        args.split_first().ok_or_else(|| TaskError("no bench program given".to_owned()))?;
-    let error = Command::new(program).args(args).exec();
-    Err(TaskError(format!("cannot start {program}: {error}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_may_stand_before_and_after_the_name() {
-        let options = parse(&["--quick", "node", "--json", "/tmp/node.json"]).ok().unwrap();
-        assert_eq!(options.name, "node");
-        assert!(options.is_quick);
-        assert_eq!(options.json, Some(PathBuf::from("/tmp/node.json")));
-    }
-
-    #[test]
-    fn an_unknown_bench_is_refused() {
-        assert!(parse(&["disk"]).is_err());
-        assert!(parse(&[]).is_err());
-        assert!(parse(&["node", "--json"]).is_err());
-    }
+    let directory = build::target_directory().join("bench");
+    std::fs::create_dir_all(&directory)?;
+    let (program, source) =
+        (directory.join("limit"), build::root().join("xtask/bench/src/dropin/limit.c"));
+    process::run(Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(&source))?;
+    Ok(program)
 }

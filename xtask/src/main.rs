@@ -154,8 +154,7 @@ fn run_in_sandbox(args: &[&str]) -> TaskResult {
     match args {
         ["demo", rest @ ..] => demo::run(rest),
         ["test", rest @ ..] => test::run_programs(rest),
-        ["bench", rest @ ..] => bench::run(rest),
-        ["fuzz", rest @ ..] => process::replace(rest),
+        ["bench" | "fuzz", rest @ ..] => process::replace(rest),
         ["screenshots", rest @ ..] => screenshots::run(rest),
         other => Err(TaskError(format!("unknown command in the sandbox: {other:?}"))),
     }

@@ -13,7 +13,8 @@ use vipwatch_testkit::monitor::{output_of, read_pid};
 use vipwatch_testkit::wait::wait_within;
 use vipwatch_testkit::{Behaviour, FakeAgent, Lab, Release, Router, TestNetns, Wire};
 
-use crate::measure::{cpu, machine, ms};
+use crate::args::BenchArgs;
+use crate::measure::{count, cpu, ms};
 use crate::report::{BenchReport, BenchTarget, Row};
 
 /// Maximum time for one round: enough for 1,000 addresses and 2,000 processes.
@@ -148,36 +149,32 @@ fn children_cpu() -> f64 {
     crate::measure::waited_cpu(own)
 }
 
-/// Measures 1, 100 and 1,000 addresses; 1 and 20 if `is_quick`.
-#[expect(clippy::cast_precision_loss, reason = "a count of addresses")]
-pub fn run(subject: &Path, is_quick: bool) -> BenchReport {
-    let counts: &[usize] = if is_quick { &[1, 20] } else { &[1, 100, 1000] };
+/// Measures 1, 100 and 1,000 addresses; 1 and 20 in a quick run.
+pub fn run(args: &BenchArgs) -> BenchReport {
+    let counts: &[usize] = args.pick(&[1, 20], &[1, 100, 1000]);
     let mut rows = Vec::new();
-    for count in counts {
-        let plural = if *count == 1 { "address" } else { "addresses" };
+    for &number in counts {
+        let plural = if number == 1 { "address" } else { "addresses" };
         // One address takes so little time that the mean of ten rounds is reported.
-        let repeats = if *count == 1 { 10 } else { 1 };
-        eprintln!("bench: {count} {plural}: vipwatch");
-        let ours: Vec<Burst> = (0..repeats).map(|_| Setup::new(*count).ours(subject)).collect();
-        eprintln!("bench: {count} {plural}: arping");
-        let theirs: Vec<Burst> = (0..repeats).map(|_| Setup::new(*count).arping()).collect();
-        let mean = |bursts: &[Burst], of: fn(&Burst) -> f64| {
-            bursts.iter().map(of).sum::<f64>() / bursts.len() as f64
+        let repeats = if number == 1 { 10 } else { 1 };
+        eprintln!("bench: {number} {plural}: vipwatch");
+        let ours: Vec<_> = (0..repeats).map(|_| Setup::new(number).ours(&args.subject)).collect();
+        eprintln!("bench: {number} {plural}: arping");
+        let theirs: Vec<_> = (0..repeats).map(|_| Setup::new(number).arping()).collect();
+        let row = |name: &str, unit, of: fn(&Burst) -> f64, scale: f64| {
+            let mean =
+                |bursts: &[Burst]| bursts.iter().map(of).sum::<f64>() / count(bursts.len()) * scale;
+            let name = format!("{number} {plural}: {name}");
+            Row::new(name, unit).ours(mean(&ours)).peer(mean(&theirs))
         };
-        let mut row = |name: &str, unit, of: fn(&Burst) -> f64, scale: f64, target| {
-            let mut row = Row::new(format!("{count} {plural}: {name}"), unit);
-            row.ours = Some(mean(&ours, of) * scale);
-            row.set_peer(0, Some(mean(&theirs, of) * scale));
-            row.target = target;
-            rows.push(row);
-        };
-        row("cause → first frame on the wire", "ms", |burst| burst.first, 1.0, None);
-        let target = (*count == 1000).then_some(BenchTarget::AtMost(50.0));
-        row("cause → last frame of the round", "ms", |burst| burst.last, 1.0, target);
-        let per_address = 1000.0 / *count as f64;
-        let less = Some(BenchTarget::TimesLess(100.0));
-        row("CPU per address", "µs", |burst| burst.cpu, per_address, less);
+        rows.push(row("cause → first frame on the wire", "ms", |burst| burst.first, 1.0));
+        let target = (number == 1000).then_some(BenchTarget::AtMost(50.0));
+        let last = row("cause → last frame of the round", "ms", |burst| burst.last, 1.0);
+        rows.push(last.target(target));
+        let cpu = row("CPU per address", "µs", |burst| burst.cpu, 1000.0 / count(number));
+        rows.push(cpu.target(BenchTarget::TimesLess(100.0)));
     }
-    let title = "announce: one round, IPv4, a request and a reply for each address".to_owned();
-    BenchReport { title, machine: machine(), peers: &["arping -U, -A"], rows, notes: Vec::new() }
+    let mut report = BenchReport::new("announce", args, &["arping -U, -A"], rows);
+    report.title += ": one round, IPv4, a request and a reply for each address";
+    report
 }

@@ -16,23 +16,23 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::read_pid;
 use vipwatch_testkit::{AddressEditor, Behaviour, FakeAgent, Lab, Release, Router, pause};
 
-use crate::measure::{family, machine, ms};
+use crate::args::{BenchArgs, neutron_29, path};
+use crate::measure::{Samples, family, kill_all, ms};
 use crate::report::{BenchReport, BenchTarget, Row};
 
 /// Where the measured programs are.
-pub struct ProgramPaths {
+struct ProgramPaths {
     /// The executable of the drop-in.
-    pub subject: PathBuf,
+    subject: PathBuf,
     /// The Python environment with Neutron 29.0.0, for the shell script.
-    pub script: PathBuf,
+    script: PathBuf,
     /// The Python environment with Neutron 28.0.2, for the Python daemon.
-    pub daemon: PathBuf,
+    daemon: PathBuf,
     /// The executable made from `dropin/limit.c`.
-    pub limit: PathBuf,
+    limit: PathBuf,
 }
 
 /// A measured program.
@@ -118,9 +118,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        for pid in self.pids().into_iter().filter_map(Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
+        kill_all(self.pids());
         let _ = self.spawned.kill();
         let _ = self.spawned.wait();
     }
@@ -160,6 +158,22 @@ fn router_for(program: Program, lab: &Lab, number: u32) -> Router {
     router
 }
 
+/// Starts monitors for `count` routers, and waits for their first states.
+fn start_many(
+    paths: &ProgramPaths,
+    program: Program,
+    lab: &Lab,
+    count: u32,
+) -> (Vec<Router>, Vec<Running>) {
+    let routers: Vec<_> = (1..=count).map(|number| router_for(program, lab, number)).collect();
+    let start = |router| Running::start(paths, program, router);
+    let running = routers.iter().map(start).collect();
+    for router in &routers {
+        spin(Duration::from_mins(1), || router.state());
+    }
+    (routers, running)
+}
+
 fn setup(paths: &ProgramPaths, program: Program) -> Setup {
     setup_with(program, |router| Running::start(paths, program, router))
 }
@@ -176,11 +190,16 @@ fn setup_with(program: Program, start: impl FnOnce(&Router) -> Running) -> Setup
     // and are not measured.
     spin(Duration::from_secs(30), || setup.router.state());
     pause(Duration::from_millis(300));
-    setup.change(true);
-    setup.settle("primary");
-    setup.change(false);
-    setup.settle("backup");
+    for is_primary in [true, false] {
+        setup.change(is_primary);
+        setup.settle(is_primary);
+    }
     setup
+}
+
+/// The word for a state.
+fn word(is_primary: bool) -> &'static str {
+    if is_primary { "primary" } else { "backup" }
 }
 
 impl Setup {
@@ -194,43 +213,77 @@ impl Setup {
 
     /// Changes the address and returns the milliseconds until the state file has the new state.
     fn time_to_file(&self, is_primary: bool) -> f64 {
-        let word = if is_primary { "primary" } else { "backup" };
         let began = Instant::now();
         self.change(is_primary);
-        spin(Duration::from_secs(10), || {
-            (self.router.state().as_deref() == Some(word)).then_some(())
-        });
+        spin(Duration::from_secs(10), || self.is_written(is_primary).then_some(()));
         ms(began.elapsed())
     }
 
     /// Changes the address and returns the milliseconds until the agent has received the report; `None` after 10 s.
     fn time_to_agent(&self, is_primary: bool) -> Option<f64> {
-        let word = if is_primary { "primary" } else { "backup" };
         let began = Instant::now();
         self.change(is_primary);
-        let report = self.agent.wait_for_next(word, Duration::from_secs(10));
+        let report = self.agent.wait_for_next(word(is_primary), Duration::from_secs(10));
         report.map(|report| ms(report.at - began))
     }
 
-    /// Whether the last report to the agent has the state `word`.
-    fn is_reported(&self, word: &str) -> bool {
-        self.agent.last().is_some_and(|report| report.word() == word)
+    /// Whether the state file has this state.
+    fn is_written(&self, is_primary: bool) -> bool {
+        self.router.state().as_deref() == Some(word(is_primary))
     }
 
-    /// Waits until the state file and the agent have the state `word`; false after 10 s.
-    fn settle(&self, word: &str) -> bool {
-        spin(Duration::from_secs(10), || {
-            (self.router.state().as_deref() == Some(word) && self.is_reported(word)).then_some(())
-        })
-        .is_some()
+    /// Whether the state file and the last report to the agent have this state.
+    fn is_right(&self, is_primary: bool) -> bool {
+        let report = self.agent.last();
+        self.is_written(is_primary)
+            && report.is_some_and(|report| report.word() == word(is_primary))
+    }
+
+    /// Waits until the state file and the agent have this state, at most 10 s.
+    fn settle(&self, is_primary: bool) {
+        spin(Duration::from_secs(10), || self.is_right(is_primary).then_some(()));
+    }
+
+    /// Measures one change to the state file and one to the agent; the second sample may be missing. They are separate
+    /// changes: reading the file in a loop takes a core, which would slow down the report to the agent.
+    fn sample(&self, is_primary: bool, wait: &mut dyn FnMut(), times: &mut ChangeTimes) {
+        wait();
+        times.files.push(self.time_to_file(is_primary));
+        self.settle(is_primary);
+        wait();
+        times.reports.extend(self.time_to_agent(!is_primary));
+        self.change(is_primary);
+        self.settle(is_primary);
+    }
+
+    /// Makes `count` changes, one after the other, each reported to the agent before the next one.
+    fn make_changes(&self, count: usize) {
+        for turn in 0..count {
+            self.time_to_agent(turn % 2 == 0);
+        }
     }
 }
 
-/// Runs all measurements. An error is that of reading the size of the drop-in's executable.
-pub fn run(paths: &ProgramPaths, is_quick: bool) -> std::io::Result<BenchReport> {
-    let pace = |full: usize| if is_quick { (full / 5).max(2) } else { full };
+/// The samples of changes to the state file and to the agent, in ms.
+#[derive(Default)]
+struct ChangeTimes {
+    files: Vec<f64>,
+    reports: Vec<f64>,
+}
+
+/// Runs all measurements.
+pub fn run(args: &BenchArgs) -> BenchReport {
+    let paths = &ProgramPaths {
+        subject: args.subject.clone(),
+        script: neutron_29(),
+        daemon: path("VIPWATCH_NEUTRON_28"),
+        limit: path("VIPWATCH_LIMIT"),
+    };
+    let pace = |full: usize| args.pick((full / 5).max(2), full);
     let mut rows = Vec::new();
-    binary(paths, &mut rows)?;
+    let size = std::fs::metadata(&paths.subject).expect("the drop-in").len();
+    let size = f64::from(u32::try_from(size).expect("less than 4 GiB")) / 1024.0;
+    rows.push(Row::new("binary", "KiB").ours(size).target(BenchTarget::AtMost(760.0)));
     latency::start(paths, pace(40), &mut rows);
     latency::change(paths, pace(400), &mut rows);
     cold::run(paths, &cold::FREQUENT, pace(100), &mut rows);
@@ -242,15 +295,13 @@ pub fn run(paths: &ProgramPaths, is_quick: bool) -> std::io::Result<BenchReport>
     load::burst(paths, &mut rows);
     load::unrelated(paths, &mut rows);
     for count in [50, 200] {
-        load::at_once(paths, if is_quick { count / 5 } else { count }, &mut rows);
+        load::at_once(paths, args.pick(count / 5, count), &mut rows);
     }
     for count in [1, 50, 200] {
-        memory::footprint(paths, if is_quick { (count / 5).max(1) } else { count }, &mut rows);
+        memory::footprint(paths, args.pick((count / 5).max(1), count), &mut rows);
     }
-    memory::wrapped(paths, if is_quick { 2 } else { 10 }, &mut rows);
-    let title = if is_quick { "bench dropin (quick: no figures to quote)" } else { "bench dropin" };
-    let peers = &["script 29.0.0", "daemon 28.0.2", "limit"];
-    Ok(BenchReport { title: title.to_owned(), machine: machine(), peers, rows, notes: Vec::new() })
+    memory::wrapped(paths, args.pick(2, 10), &mut rows);
+    BenchReport::new("dropin", args, &["script 29.0.0", "daemon 28.0.2", "limit"], rows)
 }
 
 /// Prints which measurement begins.
@@ -268,11 +319,14 @@ fn set(row: &mut Row, program: Program, value: Option<f64>) {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a file size")]
-fn binary(paths: &ProgramPaths, rows: &mut Vec<Row>) -> std::io::Result<()> {
-    let mut row = Row::new("binary", "KiB");
-    row.ours = Some(std::fs::metadata(&paths.subject)?.len() as f64 / 1024.0);
-    row.target = Some(BenchTarget::AtMost(760.0));
-    rows.push(row);
-    Ok(())
+/// The rows for the median and the 99th percentile.
+fn quantile_rows(name: &str) -> [Row; 2] {
+    ["p50", "p99"].map(|share| Row::new(format!("{name}, {share}"), "ms"))
+}
+
+/// Puts median and 99th percentile into the column of `program`.
+fn set_quantiles(rows: &mut [Row; 2], program: Program, samples: Vec<f64>) {
+    let samples = Samples::of(samples);
+    set(&mut rows[0], program, samples.p50());
+    set(&mut rows[1], program, samples.p99());
 }

@@ -2,34 +2,64 @@
 //! Reads the kernel's counters of processes, and sorts samples.
 
 use std::collections::HashMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::parent;
 
-/// Samples in ascending order; at least one.
+/// Samples in ascending order; none if nothing was measured or a value was not reached.
+#[derive(Default)]
 pub struct Samples(Vec<f64>);
 
 impl Samples {
-    /// `None` without samples.
-    pub fn of(mut values: Vec<f64>) -> Option<Self> {
+    pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        (!values.is_empty()).then_some(Self(values))
+        Self(values)
     }
 
-    /// The value that `share` of all samples do not exceed.
+    /// The value that `share` of all samples do not exceed; `None` without samples.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "an index into a few hundred samples"
     )]
-    pub fn quantile(&self, share: f64) -> f64 {
-        let last = self.0.len() - 1;
-        self.0[((last as f64) * share).ceil() as usize]
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let last = self.0.len().checked_sub(1)?;
+        Some(self.0[((last as f64) * share).ceil() as usize])
     }
 
-    pub fn max(&self) -> f64 {
+    pub fn p50(&self) -> Option<f64> {
+        self.quantile(0.5)
+    }
+
+    pub fn p99(&self) -> Option<f64> {
+        self.quantile(0.99)
+    }
+
+    pub fn max(&self) -> Option<f64> {
         self.quantile(1.0)
+    }
+}
+
+/// A count as a number of the report.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+pub fn count(number: usize) -> f64 {
+    number as f64
+}
+
+/// Writes a file that no program reads yet.
+pub fn write_file(path: &Path, text: &str) {
+    let file = std::fs::File::create(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("write a file");
+}
+
+/// Kills processes.
+pub fn kill_all(pids: impl IntoIterator<Item = i32>) {
+    for pid in pids.into_iter().filter_map(Pid::from_raw) {
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
 }
 
@@ -96,28 +126,31 @@ pub fn memory(pids: &[i32]) -> MemoryUse {
 /// CPU time of `pids` and of their ended children, in ms. The time of the processes themselves is exact to the
 /// nanosecond; the time of their children is counted in clock ticks of 10 ms.
 pub fn cpu(pids: &[i32]) -> f64 {
-    let own = |pid: &i32| -> f64 {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
-        text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
-    };
+    let own = |pid: &i32| scheduled(Path::new(&format!("/proc/{pid}")));
     pids.iter().map(|pid| own(pid) + waited_cpu(*pid)).sum()
 }
 
 /// CPU time of all threads of `pid`, in ms.
 pub fn thread_cpu(pid: i32) -> f64 {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let each = threads.map(|thread| {
-        let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-        text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
-    });
-    each.sum()
+    threads(pid).map(|thread| scheduled(&thread)).sum()
+}
+
+/// The CPU time of a process or thread, in ms, by its directory in `/proc`.
+fn scheduled(directory: &Path) -> f64 {
+    let text = std::fs::read_to_string(directory.join("schedstat")).unwrap_or_default();
+    text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
+}
+
+/// The directories of all threads of `pid`.
+fn threads(pid: i32) -> impl Iterator<Item = PathBuf> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    threads.flatten().map(|thread| thread.path())
 }
 
 /// How often all threads of `pid` have waited for something since their start: the voluntary context switches.
 pub fn wakeups(pid: i32) -> f64 {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let each = threads.filter_map(|thread| {
-        let text = std::fs::read_to_string(thread.path().join("status")).ok()?;
+    let each = threads(pid).filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.join("status")).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
         line.trim().parse::<f64>().ok()
     });
@@ -126,8 +159,7 @@ pub fn wakeups(pid: i32) -> f64 {
 
 /// Number of open files of `pid`.
 pub fn fds(pid: i32) -> f64 {
-    let count = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().count();
-    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+    count(std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().count())
 }
 
 /// The kernel's slab memory of the whole machine, in KiB.
@@ -161,9 +193,7 @@ pub fn machine() -> String {
     let count = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel = kernel.trim().split('-').next().unwrap_or_default().to_owned();
-    let date = std::process::Command::new("date").arg("+%Y-%m-%d").output();
-    let date = date
-        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        .unwrap_or_default();
+    let date = vipwatch_testkit::run(std::process::Command::new("date").arg("+%Y-%m-%d"));
+    let date = date.trim();
     format!("{date}, {count} cores of {cpu}, Linux {kernel}")
 }

@@ -6,7 +6,7 @@ mod disk;
 mod load;
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use vipwatch_testkit::{Lab, pause, wait_for};
 
 use self::disk::Disk;
 use self::load::{Load, LoadOutcome};
-use crate::measure::{Samples, machine, memory, ms, thread_cpu};
+use crate::args::{BenchArgs, neutron_29};
+use crate::measure::{Samples, count, memory, ms, thread_cpu, write_file};
 use crate::report::{BenchReport, BenchTarget, Row};
 
 /// Number of reports in a burst.
@@ -32,14 +33,6 @@ const MINUTE_FDATASYNCS: f64 = 10.0;
 
 /// Starts Neutron's receiver.
 const PEER_SCRIPT: &str = include_str!("receiver/peer.py");
-
-/// The measured programs and the number of repetitions.
-pub struct ReceiverBench {
-    pub subject: PathBuf,
-    /// The Python environment with Neutron 29.0.0.
-    pub neutron: PathBuf,
-    pub is_quick: bool,
-}
 
 /// Whether a Python thread computes all the time: inside Neutron's process, or in a process beside vipwatch.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,106 +80,80 @@ struct Figures {
     rss: f64,
 }
 
-impl ReceiverBench {
-    /// Runs all measurements.
-    pub fn run(&self) -> BenchReport {
-        let mut rows = Vec::new();
-        let disk = Disk::measure(if self.is_quick { 50 } else { 500 });
-        disk.report(&mut rows);
-        for neighbour in [Neighbour::Idle, Neighbour::Busy] {
-            let ours = self.measure("vipwatch receiver", neighbour, |directory| {
-                self.ours(directory, neighbour)
-            });
-            let theirs = self.measure("Neutron 29.0.0", neighbour, |directory| {
-                self.theirs(directory, neighbour)
-            });
-            report(neighbour, &ours, &theirs, &disk, &mut rows);
-        }
-        let quick = if self.is_quick { " (quick: no figures to quote)" } else { "" };
-        let peers = &["receiver of Neutron 29.0.0"];
-        BenchReport {
-            title: format!("bench receiver{quick}"),
-            machine: machine(),
-            peers,
-            rows,
-            notes: Vec::new(),
-        }
+/// Runs all measurements.
+pub fn run(args: &BenchArgs) -> BenchReport {
+    let mut rows = Vec::new();
+    let disk = Disk::measure(args.pick(50, 500));
+    disk.report(&mut rows);
+    for neighbour in [Neighbour::Idle, Neighbour::Busy] {
+        let start_ours = |directory: &Path| ours(args, directory, neighbour);
+        let start_theirs = |directory: &Path| theirs(directory, neighbour);
+        let ours = measure(args, "vipwatch receiver", neighbour, start_ours);
+        let theirs = measure(args, "Neutron 29.0.0", neighbour, start_theirs);
+        report(neighbour, &ours, &theirs, &disk, &mut rows);
     }
+    BenchReport::new("receiver", args, &["receiver of Neutron 29.0.0"], rows)
+}
 
-    fn measure(
-        &self,
-        receiver: &str,
-        neighbour: Neighbour,
-        start: impl Fn(&Path) -> Running,
-    ) -> Figures {
-        let progress = |what: &str| eprintln!("bench: {receiver}, {}: {what}", neighbour.word());
-        let lab = Lab::new();
-        let running = start(lab.path());
-        let mut load = Load::new(&lab.path().join("keepalived-state-change"));
-        let rounds = if self.is_quick { 3 } else { 20 };
-        progress("1,000 reports at once");
-        let mut bursts = Vec::new();
-        for _ in 0..rounds {
-            bursts.push(load.burst(BURST_REPORTS));
-            pause(Duration::from_millis(200));
-        }
-        let span = Duration::from_secs(if self.is_quick { 5 } else { 60 });
-        progress("a minute of reports");
-        let used = || [running.pid(), own_pid()].map(thread_cpu);
-        let before = used();
-        let minute = load.sustained(CONCURRENT_REPORTS, span);
-        #[expect(clippy::cast_precision_loss, reason = "a few million")]
-        let of_each = |ms: f64| ms * 1e3 / minute.latencies.len().max(1) as f64;
-        let after = used();
-        let [cpu, load_cpu] = [0, 1].map(|at| of_each(after[at] - before[at]));
-        let rss = memory(&[running.pid()]).rss;
-        Figures { bursts, minute, cpu, load_cpu, rss }
+fn measure(
+    args: &BenchArgs,
+    receiver: &str,
+    neighbour: Neighbour,
+    start: impl Fn(&Path) -> Running,
+) -> Figures {
+    let progress = |what: &str| eprintln!("bench: {receiver}, {}: {what}", neighbour.word());
+    let lab = Lab::new();
+    let running = start(lab.path());
+    let mut load = Load::new(&lab.path().join("keepalived-state-change"));
+    progress("1,000 reports at once");
+    let mut bursts = Vec::new();
+    for _ in 0..args.pick(3, 20) {
+        bursts.push(load.burst(BURST_REPORTS));
+        pause(Duration::from_millis(200));
     }
+    progress("a minute of reports");
+    let used = || [running.pid(), own_pid()].map(thread_cpu);
+    let before = used();
+    let minute = load.sustained(CONCURRENT_REPORTS, Duration::from_secs(args.pick(5, 60)));
+    let of_each = |ms: f64| ms * 1e3 / count(minute.latencies.len().max(1));
+    let after = used();
+    let [cpu, load_cpu] = [0, 1].map(|at| of_each(after[at] - before[at]));
+    let rss = memory(&[running.pid()]).rss;
+    Figures { bursts, minute, cpu, load_cpu, rss }
+}
 
-    /// Starts vipwatch's receiver with its journal on the disk, and the computing interpreter if `neighbour` is busy.
-    fn ours(&self, directory: &Path, neighbour: Neighbour) -> Running {
-        let config = directory.join("vipwatch.toml");
-        std::fs::File::create(&config).expect("a configuration");
-        let child = Command::new(&self.subject)
-            .args(["receiver", "--interval", "0s", "--config"])
-            .arg(config)
-            .arg("--state-path")
-            .arg(directory)
-            .arg("--state-dir")
-            .arg(directory.join("receiver"))
-            .arg("--status-socket")
-            .arg(directory.join("agent.sock"))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("vipwatch runs");
-        let mut running = Running(vec![child]);
-        let socket = directory.join("keepalived-state-change");
-        wait_for("the receiver", || socket.exists().then_some(()));
-        if neighbour == Neighbour::Busy {
-            let mut python = Command::new(self.neutron.join("bin/python"));
-            python.args(["-c", "while True: sum(range(10000))"]);
-            running.0.push(python.spawn().expect("python runs"));
-        }
-        running
+/// Starts vipwatch's receiver with its journal on the disk, and the computing interpreter if `neighbour` is busy.
+fn ours(args: &BenchArgs, directory: &Path, neighbour: Neighbour) -> Running {
+    let config = directory.join("vipwatch.toml");
+    write_file(&config, "");
+    let mut command = Command::new(&args.subject);
+    command.args(["receiver", "--interval", "0s", "--config"]).arg(config);
+    command.arg("--state-path").arg(directory);
+    command.arg("--state-dir").arg(directory.join("receiver"));
+    command.arg("--status-socket").arg(directory.join("agent.sock"));
+    let child = command.stderr(Stdio::null()).spawn().expect("vipwatch runs");
+    let mut running = Running(vec![child]);
+    let socket = directory.join("keepalived-state-change");
+    wait_for("the receiver", || socket.exists().then_some(()));
+    if neighbour == Neighbour::Busy {
+        let mut python = Command::new(neutron_29().join("bin/python"));
+        python.args(["-c", "while True: sum(range(10000))"]);
+        running.0.push(python.spawn().expect("python runs"));
     }
+    running
+}
 
-    /// Starts Neutron's receiver.
-    fn theirs(&self, directory: &Path, neighbour: Neighbour) -> Running {
-        let mut child = Command::new(self.neutron.join("bin/python"))
-            .args(["-c", PEER_SCRIPT])
-            .arg(directory)
-            .arg(neighbour.word())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("python runs");
-        let output = child.stdout.take().expect("a pipe");
-        let mut line = String::new();
-        let read = BufReader::new(output).read_line(&mut line);
-        assert!(read.is_ok() && line == "ready\n", "Neutron's receiver does not start: {line:?}");
-        Running(vec![child])
-    }
+/// Starts Neutron's receiver.
+fn theirs(directory: &Path, neighbour: Neighbour) -> Running {
+    let mut command = Command::new(neutron_29().join("bin/python"));
+    command.args(["-c", PEER_SCRIPT]).arg(directory).arg(neighbour.word());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("python runs");
+    let output = child.stdout.take().expect("a pipe");
+    let mut line = String::new();
+    let read = BufReader::new(output).read_line(&mut line);
+    assert!(read.is_ok() && line == "ready\n", "Neutron's receiver does not start: {line:?}");
+    Running(vec![child])
 }
 
 fn own_pid() -> i32 {
@@ -203,55 +170,37 @@ fn report(
 ) {
     let neighbour = neighbour.word();
     let mut add = |metric: &str, unit, of: &dyn Fn(&Figures) -> Option<f64>, target| {
-        let mut row = Row::new(format!("{neighbour}: {metric}"), unit);
-        row.ours = of(ours);
-        row.set_peer(0, of(theirs));
-        row.target = target;
-        rows.push(row);
+        let row = Row::new(format!("{neighbour}: {metric}"), unit);
+        rows.push(row.ours(of(ours)).peer(of(theirs)).target(target));
     };
-    let burst = |figures: &Figures, share: f64| {
+    let burst = |figures: &Figures| {
         let all = figures.bursts.iter().flat_map(|burst| burst.latencies.iter().copied());
-        Samples::of(all.collect()).map(|samples| samples.quantile(share))
+        Samples::of(all.collect())
     };
-    let minute = |figures: &Figures, share: f64| {
-        Samples::of(figures.minute.latencies.clone()).map(|samples| samples.quantile(share))
+    let minute = |figures: &Figures| Samples::of(figures.minute.latencies.clone());
+    let lost = |figures: &Figures| {
+        let lost: f64 = figures.bursts.iter().map(|burst| f64::from(burst.lost)).sum();
+        lost / count(figures.bursts.len())
     };
-    let lost =
-        |figures: &Figures| figures.bursts.iter().map(|burst| f64::from(burst.lost)).sum::<f64>();
-    #[expect(clippy::cast_precision_loss, reason = "a few million")]
     let rate = |figures: &Figures| {
-        figures.minute.latencies.len() as f64 / figures.minute.span.as_secs_f64()
+        count(figures.minute.latencies.len()) / figures.minute.span.as_secs_f64()
     };
-    let rounds = |figures: &Figures| f64::from(u32::try_from(figures.bursts.len()).unwrap_or(1));
-    add(
-        "lost of 1,000 at once",
-        "reports",
-        &|f| Some(lost(f) / rounds(f)),
-        Some(BenchTarget::AtMost(0.0)),
-    );
-    add("1,000 at once, p50", "ms", &|f| burst(f, 0.5), None);
+    let longest = |figures: &Figures| {
+        Samples::of(figures.bursts.iter().map(|burst| ms(burst.span)).collect()).max()
+    };
+    let none = Some(BenchTarget::AtMost(0.0));
+    add("lost of 1,000 at once", "reports", &|f| Some(lost(f)), none);
+    add("1,000 at once, p50", "ms", &|f| burst(f).p50(), None);
     let target = Some(disk.multiple(BURST_FDATASYNCS));
-    add("1,000 at once, p99", "ms", &|f| burst(f, 0.99), target);
-    let longest = |f: &Figures| {
-        Samples::of(f.bursts.iter().map(|burst| ms(burst.span)).collect()).map(|all| all.max())
-    };
+    add("1,000 at once, p99", "ms", &|f| burst(f).p99(), target);
     add("1,000 at once, all answered, longest", "ms", &longest, None);
-    add(
-        "a minute: lost",
-        "reports",
-        &|f| Some(f64::from(f.minute.lost)),
-        Some(BenchTarget::AtMost(0.0)),
-    );
+    add("a minute: lost", "reports", &|f| Some(f64::from(f.minute.lost)), none);
     add("a minute: reports", "1/s", &|f| Some(rate(f)), None);
-    add(
-        "a minute: time for one",
-        "µs",
-        &|f| Some(1e6 / rate(f)),
-        Some(BenchTarget::TimesLess(20.0)),
-    );
-    add("a minute: p50", "ms", &|f| minute(f, 0.5), None);
+    let target = Some(BenchTarget::TimesLess(20.0));
+    add("a minute: time for one", "µs", &|f| Some(1e6 / rate(f)), target);
+    add("a minute: p50", "ms", &|f| minute(f).p50(), None);
     let target = Some(disk.multiple(MINUTE_FDATASYNCS));
-    add("a minute: p99", "ms", &|f| minute(f, 0.99), target);
+    add("a minute: p99", "ms", &|f| minute(f).p99(), target);
     add("a minute: CPU for one", "µs", &|f| Some(f.cpu), None);
     add("a minute: CPU of the reporter for one", "µs", &|f| Some(f.load_cpu), None);
     add("RSS afterwards", "MiB", &|f| Some(f.rss / 1024.0), None);

@@ -6,6 +6,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::args::BenchArgs;
+use crate::measure::machine;
+
 /// One metric: the value of vipwatch and those of its peers.
 pub struct Row {
     pub metric: String,
@@ -38,6 +41,22 @@ pub enum BenchTarget {
 impl Row {
     pub fn new(metric: impl Into<String>, unit: &'static str) -> Self {
         Self { metric: metric.into(), unit, ours: None, peers: Vec::new(), target: None }
+    }
+
+    pub fn ours(mut self, value: impl Into<Option<f64>>) -> Self {
+        self.ours = value.into();
+        self
+    }
+
+    /// Sets the value of the first peer.
+    pub fn peer(mut self, value: impl Into<Option<f64>>) -> Self {
+        self.set_peer(0, value.into());
+        self
+    }
+
+    pub fn target(mut self, target: impl Into<Option<BenchTarget>>) -> Self {
+        self.target = target.into();
+        self
     }
 
     /// Sets the value of the peer at position `index`.
@@ -109,6 +128,16 @@ pub struct BenchReport {
 }
 
 impl BenchReport {
+    pub fn new(
+        name: &str,
+        args: &BenchArgs,
+        peers: &'static [&'static str],
+        rows: Vec<Row>,
+    ) -> Self {
+        let title = format!("bench {name}{}", args.pick(" (quick: no figures to quote)", ""));
+        Self { title, machine: machine(), peers, rows, notes: Vec::new() }
+    }
+
     pub fn print(&self) {
         println!("\n{}\n{}\n", self.title, self.machine);
         let first = self.peers.first().and_then(|name| name.split(' ').next()).unwrap_or("peer");

@@ -5,8 +5,7 @@ mod adverts;
 mod findings;
 mod forwarding;
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,18 +14,10 @@ use vipwatch_testkit::{Lab, NodeFixture, Routers, pause};
 use self::adverts::{AdvertSender, send_all};
 use self::findings::{FindingDelays, advert_findings, process_findings};
 use self::forwarding::{Throughput, throughput};
-use crate::measure::{MemoryUse, Samples, machine, memory, ms, thread_cpu, wakeups};
-use crate::node::{START_TIMEOUT, event_to_file, wait_for_all};
+use crate::args::{BenchArgs, namespaces};
+use crate::measure::{MemoryUse, Samples, memory, ms, thread_cpu, wakeups, write_file};
+use crate::node::{START_TIMEOUT, STATES, event_to_file, wait_for_all, with_state_files};
 use crate::report::{BenchReport, BenchTarget, Row};
-
-/// The directory of the state files, in memory.
-const STATES: &str = "/run/vipwatch/state";
-
-/// The measured program and the number of repetitions.
-pub struct WitnessBench {
-    pub subject: PathBuf,
-    pub is_quick: bool,
-}
 
 /// The measured node.
 struct Setup<'a> {
@@ -53,99 +44,88 @@ struct Rounds {
     stop: Vec<f64>,
 }
 
-impl WitnessBench {
-    /// Runs all measurements.
-    pub fn run(&self) -> BenchReport {
-        let load = load_average();
-        let wanted = std::env::var("VIPWATCH_NAMESPACES").ok().and_then(|text| text.parse().ok());
-        let count = wanted.unwrap_or(if self.is_quick { 100 } else { 1000 });
-        eprintln!("bench: making {count} namespaces");
-        let lab = Lab::new();
-        let routers = Routers::new(lab.path(), &format!("w{count}"), count, 0);
-        advertise_every_second(&lab, &routers);
-        let senders = AdvertSender::for_all(&routers);
-        let has_ended = AtomicBool::new(false);
-        let fixture = NodeFixture::new(&self.subject, lab.path());
-        let mut delays = FindingDelays::default();
-        let [off, on] = std::thread::scope(|scope| {
-            scope.spawn(|| send_all(&senders, &has_ended));
-            let setup = Setup { fixture: &fixture, routers: &routers, senders: &senders };
-            let rounds = self.rounds(&setup, &mut delays);
-            has_ended.store(true, Ordering::Relaxed);
-            rounds
-        });
-        eprintln!("bench: findings about processes");
-        delays.process = process_findings(&self.subject, self.pick(5, 20));
-        eprintln!("bench: forwarding");
-        let span = Duration::from_secs(self.pick(3, 10));
-        let forwarded = throughput(&self.subject, self.pick(2, 5), span);
-        let rows = report(count, &on, &off, &delays, &forwarded);
-        let quick = if self.is_quick { " (quick: no figures to quote)" } else { "" };
-        let machine = format!("{}, load average {load} before the run", machine());
-        let peers = &["without witness"];
-        BenchReport {
-            title: format!("bench witness{quick}"),
-            machine,
-            peers,
-            rows,
-            notes: Vec::new(),
-        }
-    }
-
-    fn pick<T>(&self, quick: T, full: T) -> T {
-        if self.is_quick { quick } else { full }
-    }
-
-    /// Measures without and with the witness in turn, so that a change of the machine's load affects both.
-    fn rounds(&self, setup: &Setup<'_>, delays: &mut FindingDelays) -> [Rounds; 2] {
-        let mut rounds: [Rounds; 2] = Default::default();
-        let count = self.pick(2, 3);
-        for number in 1..=count {
-            for (mode, rounds) in ["false", "true"].into_iter().zip(&mut rounds) {
-                eprintln!("bench: round {number} of {count}: witness {mode}");
-                setup.fixture.configure(&format!(
-                    "[witness]\nenabled = {mode}\n[[notify]]\norigin = \"neutron\"\nstate_file = \"{STATES}/{{id}}\"\n"
-                ));
-                let is_last = number == count && mode == "true";
-                self.round(setup, rounds, is_last.then_some(&mut *delays));
-            }
-        }
+/// Runs all measurements.
+pub fn run(args: &BenchArgs) -> BenchReport {
+    let load = load_average();
+    let count = namespaces(args.pick(100, 1000));
+    eprintln!("bench: making {count} namespaces");
+    let lab = Lab::new();
+    let routers = Routers::new(lab.path(), &format!("w{count}"), count, 0);
+    advertise_every_second(&lab, &routers);
+    let senders = AdvertSender::for_all(&routers);
+    let has_ended = AtomicBool::new(false);
+    let fixture = NodeFixture::new(&args.subject, lab.path());
+    let mut delays = FindingDelays::default();
+    let [off, on] = std::thread::scope(|scope| {
+        scope.spawn(|| send_all(&senders, &has_ended));
+        let setup = Setup { fixture: &fixture, routers: &routers, senders: &senders };
+        let rounds = rounds(args, &setup, &mut delays);
+        has_ended.store(true, Ordering::Relaxed);
         rounds
-    }
+    });
+    eprintln!("bench: findings about processes");
+    delays.process = process_findings(&args.subject, args.pick(5, 20)).unwrap_or_default();
+    eprintln!("bench: forwarding");
+    let span = Duration::from_secs(args.pick(3, 10));
+    let forwarded = throughput(&args.subject, args.pick(2, 5), span);
+    let rows = rows(count, &on, &off, &delays, &forwarded);
+    let mut report = BenchReport::new("witness", args, &["without witness"], rows);
+    report.machine = format!("{}, load average {load} before the run", report.machine);
+    report
+}
 
-    fn round(&self, setup: &Setup<'_>, rounds: &mut Rounds, delays: Option<&mut FindingDelays>) {
-        let states = Path::new(STATES);
-        let Setup { fixture, routers, senders } = setup;
-        let node = fixture.start_within(START_TIMEOUT);
-        wait_for_all(states, routers, "backup");
-        // Work that the node defers after its start, and evidence that has not settled, are not part of the idle time.
-        pause(Duration::from_secs(15));
-        let pid = node.pid();
-        let (used, woken, since) = (thread_cpu(pid), wakeups(pid), Instant::now());
-        pause(Duration::from_secs(self.pick(10, 30)));
-        let span = since.elapsed();
-        rounds.cpu.push((thread_cpu(pid) - used) / ms(span) * 100.0);
-        rounds.wakeups.push((wakeups(pid) - woken) / span.as_secs_f64());
-        if let Some(files) = event_to_file(states, routers, self.pick(200, 400)) {
-            rounds.file_p50.push(files.quantile(0.5));
-            rounds.file_p99.push(files.quantile(0.99));
+/// Measures without and with the witness in turn, so that a change of the machine's load affects both.
+fn rounds(args: &BenchArgs, setup: &Setup<'_>, delays: &mut FindingDelays) -> [Rounds; 2] {
+    let mut rounds: [Rounds; 2] = Default::default();
+    let count = args.pick(2, 3);
+    for number in 1..=count {
+        for (mode, rounds) in ["false", "true"].into_iter().zip(&mut rounds) {
+            eprintln!("bench: round {number} of {count}: witness {mode}");
+            let settings = format!("[witness]\nenabled = {mode}\n");
+            setup.fixture.configure(&with_state_files(&settings));
+            let is_last = number == count && mode == "true";
+            round(args, setup, rounds, is_last.then_some(&mut *delays));
         }
-        let MemoryUse { rss, anonymous, .. } = memory(&[pid]);
-        rounds.rss.push(rss);
-        rounds.anonymous.push(anonymous);
-        if let Some(delays) = delays {
-            eprintln!("bench: findings about adverts");
-            advert_findings(fixture, routers, senders, self.pick(10, 40), delays);
-        }
-        let began = Instant::now();
-        node.kill();
-        rounds.kill.push(ms(began.elapsed()));
-        let node = fixture.start_within(START_TIMEOUT);
-        pause(Duration::from_secs(5));
-        let began = Instant::now();
-        let _ = node.stop();
-        rounds.stop.push(ms(began.elapsed()));
     }
+    rounds
+}
+
+fn round(
+    args: &BenchArgs,
+    setup: &Setup<'_>,
+    rounds: &mut Rounds,
+    delays: Option<&mut FindingDelays>,
+) {
+    let states = Path::new(STATES);
+    let Setup { fixture, routers, senders } = setup;
+    let node = fixture.start_within(START_TIMEOUT);
+    wait_for_all(states, routers, "backup");
+    // Work that the node defers after its start, and evidence that has not settled, are not part of the idle time.
+    pause(Duration::from_secs(15));
+    let pid = node.pid();
+    let (used, woken, since) = (thread_cpu(pid), wakeups(pid), Instant::now());
+    pause(Duration::from_secs(args.pick(10, 30)));
+    let span = since.elapsed();
+    rounds.cpu.push((thread_cpu(pid) - used) / ms(span) * 100.0);
+    rounds.wakeups.push((wakeups(pid) - woken) / span.as_secs_f64());
+    let files = event_to_file(states, routers, args.pick(200, 400));
+    rounds.file_p50.extend(files.p50());
+    rounds.file_p99.extend(files.p99());
+    let MemoryUse { rss, anonymous, .. } = memory(&[pid]);
+    rounds.rss.push(rss);
+    rounds.anonymous.push(anonymous);
+    if let Some(delays) = delays {
+        eprintln!("bench: findings about adverts");
+        advert_findings(fixture, routers, senders, args.pick(10, 40), delays);
+    }
+    let began = Instant::now();
+    node.kill();
+    rounds.kill.push(ms(began.elapsed()));
+    let node = fixture.start_within(START_TIMEOUT);
+    pause(Duration::from_secs(5));
+    let began = Instant::now();
+    let _ = node.stop();
+    rounds.stop.push(ms(began.elapsed()));
 }
 
 /// Sets the interval of all instances to one second.
@@ -157,12 +137,6 @@ fn advertise_every_second(lab: &Lab, routers: &Routers) {
     }
 }
 
-/// Writes a file that no program reads yet.
-fn write_file(path: &Path, text: &str) {
-    let file = std::fs::File::create(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("write a file");
-}
-
 /// The load average of the last minute.
 fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -170,7 +144,7 @@ fn load_average() -> String {
 }
 
 /// The rows of the report.
-fn report(
+fn rows(
     count: usize,
     on: &Rounds,
     off: &Rounds,
@@ -178,16 +152,11 @@ fn report(
     forwarded: &[Throughput; 3],
 ) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut row = |metric: String, unit, ours, peer, target| {
-        let mut row = Row::new(metric, unit);
-        row.ours = ours;
-        row.set_peer(0, peer);
-        row.target = target;
-        rows.push(row);
+    let mut row = |metric: String, unit, ours: Option<f64>, peer: Option<f64>, target| {
+        rows.push(Row::new(metric, unit).ours(ours).peer(peer).target(target));
     };
-    let median = |values: &[f64]| Samples::of(values.to_vec()).map(|one| one.quantile(0.5));
     let mut both = |name: &str, unit, scale: f64, of: &dyn Fn(&Rounds) -> &[f64], target| {
-        let value = |rounds| median(of(rounds)).map(|value| value / scale);
+        let value = |rounds| Samples::of(of(rounds).to_vec()).p50().map(|value| value / scale);
         row(format!("{count} instances: {name}"), unit, value(on), value(off), target);
     };
     let more = |limit| Some(BenchTarget::MoreThanPeer(limit));
@@ -206,9 +175,8 @@ fn report(
         ("adverts stop → `no-primary`", &delays.silence, 1050.0),
         ("adverts of a second primary → `two-primaries`", &delays.overlap, 1050.0),
     ] {
-        for (share, percent) in [(0.5, 50), (0.99, 99)] {
-            let value = samples.as_ref().map(|samples| samples.quantile(share));
-            let name = format!("{name}, beyond its settle time, p{percent}");
+        for (share, value) in [("p50", samples.p50()), ("p99", samples.p99())] {
+            let name = format!("{name}, beyond its settle time, {share}");
             row(name, "ms", value, None, Some(BenchTarget::AtMost(limit)));
         }
     }

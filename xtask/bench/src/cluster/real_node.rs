@@ -65,18 +65,15 @@ fn push_memory(
 ) {
     for (index, (who, used)) in clustered.iter().enumerate() {
         let name = |what: &str| format!("{count} instances: growth of {who} by [cluster], {what}");
-        let mut row = Row::new(name("resident"), "KiB");
-        row.ours = Some(used.rss - alone.rss);
-        if count == 1_000 && index == 0 {
-            row.target = Some(BenchTarget::AtMost(MAX_MEMORY_KIB));
-        }
-        rows.push(row);
-        let mut row = Row::new(name("heap and stacks"), "KiB");
-        row.ours = Some(used.anonymous - alone.anonymous);
-        rows.push(row);
-        let mut row = Row::new(format!("{count} instances: resident memory of {who}"), "KiB");
-        row.ours = Some(used.rss);
-        rows.push(row);
+        let has_target = count == 1_000 && index == 0;
+        let target = has_target.then_some(BenchTarget::AtMost(MAX_MEMORY_KIB));
+        let total = Row::new(format!("{count} instances: resident memory of {who}"), "KiB");
+        let heap = used.anonymous - alone.anonymous;
+        rows.extend([
+            Row::new(name("resident"), "KiB").ours(used.rss - alone.rss).target(target),
+            Row::new(name("heap and stacks"), "KiB").ours(heap),
+            total.ours(used.rss),
+        ]);
     }
 }
 
@@ -92,7 +89,7 @@ fn measure_changes(routers: &Routers, watcher: &BenchNode, rows: &mut Vec<Row>) 
         router.take();
         times.extend(watcher.arrivals(began, vec![changes]));
     }
-    push(rows, "one address added to the view of another node", Samples::of(times).as_ref());
+    push(rows, "one address added to the view of another node", &Samples::of(times));
     if !at_once.is_empty() {
         let changes = Changes::to_primary(NODE, at_once.iter().map(|router| router.id.as_str()));
         watcher.change(&at_once.iter().map(id_of).collect::<Vec<_>>());
@@ -103,15 +100,13 @@ fn measure_changes(routers: &Routers, watcher: &BenchNode, rows: &mut Vec<Row>) 
         }
         let name =
             format!("{} addresses added at once, to the view of another node", at_once.len());
-        push(rows, &name, Samples::of(watcher.arrivals(began, vec![changes])).as_ref());
+        push(rows, &name, &Samples::of(watcher.arrivals(began, vec![changes])));
     }
 }
 
-fn push(rows: &mut Vec<Row>, what: &str, samples: Option<&Samples>) {
-    for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
-        let mut row = Row::new(format!("real node: {what}, {name}"), "ms");
-        row.ours = samples.map(|samples| samples.quantile(share));
-        rows.push(row);
+fn push(rows: &mut Vec<Row>, what: &str, samples: &Samples) {
+    for (name, value) in [("p50", samples.p50()), ("p99", samples.p99())] {
+        rows.push(Row::new(format!("real node: {what}, {name}"), "ms").ours(value));
     }
 }
 

@@ -8,7 +8,7 @@ use vipwatch_testkit::{Etcd, Lab, pause};
 
 use super::etcd_metrics::EtcdMetrics;
 use super::simulated::{BenchNode, Changes, router};
-use crate::measure::{Samples, ms};
+use crate::measure::{Samples, count, ms};
 use crate::report::Row;
 
 /// Maximum time until all nodes know each other.
@@ -24,8 +24,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Starts the nodes, lets all instances change their role at once, and adds the figures.
-    pub fn measure(&self, rows: &mut Vec<Row>) -> Vec<String> {
+    /// Starts the nodes, lets all instances change their role at once, and adds the figures. Returns a note on them.
+    pub fn measure(&self, rows: &mut Vec<Row>) -> String {
         let Self { nodes, instances } = self;
         let total = nodes * instances;
         eprintln!("bench: {nodes} nodes with {instances} instances each");
@@ -42,40 +42,30 @@ impl Scale {
         let before = EtcdMetrics::read(&endpoint);
         let times = self.fail_over(&all);
         let used = EtcdMetrics::read(&endpoint).since(&before);
-        let name = |what: &str| format!("{nodes} nodes, {total} instances: {what}");
-        let mut push = |what: &str, unit, value: Option<f64>| {
-            let mut row = Row::new(name(what), unit);
-            row.ours = value;
-            rows.push(row);
-        };
         let seconds = IDLE_SPAN.as_secs_f64();
-        let changes = f64::from(u32::try_from(total).unwrap_or(u32::MAX));
+        let mut push = |what: &str, unit, value: Option<f64>| {
+            let name = format!("{nodes} nodes, {total} instances: {what}");
+            rows.push(Row::new(name, unit).ours(value));
+        };
         push("start of all until all know each other", "ms", Some(started));
         push("size of the database at the start", "KiB", Some(at_rest.database_bytes / 1024.0));
         push("idle: proposals for each second", "1/s", Some(idle.proposals / seconds));
-        push(
-            "idle: sent by etcd for each second",
-            "KiB/s",
-            Some(idle.sent_bytes / 1024.0 / seconds),
-        );
+        let sent = idle.sent_bytes / 1024.0 / seconds;
+        push("idle: sent by etcd for each second", "KiB/s", Some(sent));
         let samples = Samples::of(times);
-        for (what, share) in [("p50", 0.5), ("p99", 0.99), ("slowest view", 1.0)] {
-            let value = samples.as_ref().map(|samples| samples.quantile(share));
-            push(&format!("all change at once, {what}"), "ms", value);
-        }
+        push("all change at once, p50", "ms", samples.p50());
+        push("all change at once, p99", "ms", samples.p99());
+        push("all change at once, slowest view", "ms", samples.max());
         push("all change at once: proposals", "count", Some(used.proposals));
-        push(
-            "all change at once: sent by etcd for each change",
-            "bytes",
-            Some(used.sent_bytes / changes),
-        );
+        let sent = used.sent_bytes / count(total);
+        push("all change at once: sent by etcd for each change", "bytes", Some(sent));
         push("all change at once: fsync of etcd, p99", "ms", used.fsync_p99_ms());
         push("size of the database after it", "KiB", Some(used.database_bytes / 1024.0));
-        vec![format!(
+        format!(
             "The {nodes} simulated nodes run in one process, which shares the processors with etcd: the times of \"all \
              change at once\" contain the work of all nodes on this machine. A fsync is the upper limit of a bucket of \
              etcd's own histogram."
-        )]
+        )
     }
 
     /// The instances of a node, with those that it is primary of first. Neighbours share them.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use vipwatch_testkit::pause;
 
 use super::limit::distance;
-use super::{Program, ProgramPaths, Setup, progress, set, setup};
-use crate::measure::Samples;
+use super::{
+    ChangeTimes, Program, ProgramPaths, Setup, progress, quantile_rows, set_quantiles, setup,
+};
 use crate::report::Row;
 
 /// The pause before a change.
@@ -21,45 +22,34 @@ pub(super) struct IdleGap {
 pub(super) const FREQUENT: IdleGap = IdleGap { name: "40 to 70 ms", milliseconds: 40..=70 };
 pub(super) const RARE: IdleGap = IdleGap { name: "2 s", milliseconds: 2_000..=2_000 };
 
-/// One of the two measured programs with its samples, in milliseconds.
+/// One of the two measured programs with its samples.
 struct Measured {
     program: Program,
     setup: Setup,
-    files: Vec<f64>,
-    reports: Vec<f64>,
+    times: ChangeTimes,
 }
 
 /// Measures the drop-in and the limit by turns, so that both run under the same conditions.
 pub(super) fn run(paths: &ProgramPaths, gap: &IdleGap, count: usize, rows: &mut Vec<Row>) {
     let mut both = [Program::Ours, Program::Limit].map(|program| {
         progress(&format!("change after {}", gap.name), program);
-        Measured { program, setup: setup(paths, program), files: Vec::new(), reports: Vec::new() }
+        Measured { program, setup: setup(paths, program), times: ChangeTimes::default() }
     });
     let mut random = 0x9e37_79b9_7f4a_7c15;
+    let mut wait = || gap.wait(&mut random);
     for turn in 0..count {
-        let is_primary = turn % 2 == 0;
         for one in &mut both {
-            // The file and the agent are measured in separate changes: see `change` in the parent module.
-            gap.wait(&mut random);
-            one.files.push(one.setup.time_to_file(is_primary));
-            one.setup.settle(if is_primary { "primary" } else { "backup" });
-            gap.wait(&mut random);
-            one.reports.extend(one.setup.time_to_agent(!is_primary));
-            one.setup.change(is_primary);
-            one.setup.settle(if is_primary { "primary" } else { "backup" });
+            one.setup.sample(turn % 2 == 0, &mut wait, &mut one.times);
         }
     }
-    for (what, of) in
-        [("file", (|one| &one.files) as fn(&Measured) -> &Vec<f64>), ("agent", |one| &one.reports)]
-    {
-        let name = |share: &str| format!("VIP change after {} → {what}, {share}", gap.name);
-        let mut half = Row::new(name("p50"), "ms");
-        let mut most = Row::new(name("p99"), "ms");
-        for one in &both {
-            let samples = Samples::of(of(one).clone());
-            set(&mut half, one.program, samples.as_ref().map(|samples| samples.quantile(0.5)));
-            set(&mut most, one.program, samples.as_ref().map(|samples| samples.quantile(0.99)));
+    let names = ["file", "agent"].map(|what| format!("VIP change after {} → {what}", gap.name));
+    let mut tables = names.map(|name| quantile_rows(&name));
+    for Measured { program, times, .. } in both {
+        for (table, samples) in tables.iter_mut().zip([times.files, times.reports]) {
+            set_quantiles(table, program, samples);
         }
+    }
+    for [half, most] in tables {
         let distance = distance(&half);
         rows.extend([half, most, distance]);
     }

@@ -7,15 +7,18 @@ use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::read_pid;
 use vipwatch_testkit::{Behaviour, FakeAgent, Lab, pause};
 
-use super::{Program, ProgramPaths, limit, progress, router_for, set, setup, spin};
-use crate::measure::{Samples, family, ms};
+use super::{
+    ChangeTimes, Program, ProgramPaths, limit, progress, quantile_rows, router_for, set,
+    set_quantiles, setup, spin, word,
+};
+use crate::measure::{Samples, family, kill_all, ms};
 use crate::report::{BenchTarget, Row};
 
 /// Measures the time from the start of the monitor to its first state, in the file and at the agent.
 pub(super) fn start(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let mut written = Row::new("spawn → first state written, p50", "ms");
+    let written = Row::new("spawn → first state written, p50", "ms");
+    let mut written = written.target(BenchTarget::AtMost(3.0));
     let mut received = Row::new("spawn → first state received, p50", "ms");
-    written.target = Some(BenchTarget::AtMost(3.0));
     for program in Program::ALL {
         progress("start", program);
         let mut files = Vec::new();
@@ -34,62 +37,38 @@ pub(super) fn start(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
             spin(limit, || agent.last());
             reports.extend(agent.last().map(|report| ms(report.at - began)));
             if let Some(pid) = read_pid(&router.pid_file()) {
-                for pid in family(pid).into_iter().filter_map(Pid::from_raw) {
-                    let _ = rustix::process::kill_process(pid, Signal::KILL);
-                }
+                kill_all(family(pid));
             }
             let _ = spawned.kill();
             let _ = spawned.wait();
         }
-        set(&mut written, program, Samples::of(files).map(|samples| samples.quantile(0.5)));
-        set(&mut received, program, Samples::of(reports).map(|samples| samples.quantile(0.5)));
+        set(&mut written, program, Samples::of(files).p50());
+        set(&mut received, program, Samples::of(reports).p50());
     }
     rows.extend([written, received]);
 }
 
 /// Measures the time from a change of the address to the state file and to the agent.
 pub(super) fn change(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let names = [
-        "VIP change → file, p50",
-        "VIP change → file, p99",
-        "VIP change → agent, p50",
-        "VIP change → agent, p99",
-    ];
-    let mut table = names.map(|name| Row::new(name, "ms"));
-    table[2].target = Some(BenchTarget::TimesLess(50.0));
+    let mut files = quantile_rows("VIP change → file");
+    let mut reports = quantile_rows("VIP change → agent");
+    reports[0].target = Some(BenchTarget::TimesLess(50.0));
     for program in Program::ALL.into_iter().chain([Program::Limit]) {
         progress("change", program);
         let setup = setup(paths, program);
-        let mut files = Vec::new();
-        let mut reports = Vec::new();
+        let mut times = ChangeTimes::default();
         for turn in 0..program.samples(count) {
-            let is_primary = turn % 2 == 0;
-            let word = if is_primary { "primary" } else { "backup" };
-            // The file and the agent are measured in separate changes: reading the file in a loop takes a core,
-            // which would slow down the report to the agent.
-            files.push(setup.time_to_file(is_primary));
-            setup.settle(word);
-            reports.extend(setup.time_to_agent(!is_primary));
-            setup.change(is_primary);
-            setup.settle(word);
+            setup.sample(turn % 2 == 0, &mut || {}, &mut times);
         }
-        for (samples, at) in [(Samples::of(files), 0), (Samples::of(reports), 2)] {
-            set(&mut table[at], program, samples.as_ref().map(|samples| samples.quantile(0.5)));
-            set(
-                &mut table[at + 1],
-                program,
-                samples.as_ref().map(|samples| samples.quantile(0.99)),
-            );
-        }
+        set_quantiles(&mut files, program, times.files);
+        set_quantiles(&mut reports, program, times.reports);
     }
-    let distances = [limit::distance(&table[0]), limit::distance(&table[2])];
-    rows.extend(table);
-    rows.extend(distances);
+    let distances = [limit::distance(&files[0]), limit::distance(&reports[0])];
+    rows.extend(files.into_iter().chain(reports).chain(distances));
 }
 
 /// Measures the time from the return of the agent's socket, after 2 s of absence, to the report.
 pub(super) fn agent_returns(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let mut row = Row::new("agent back after 2 s → notified, p50", "ms");
     progress("agent returns", Program::Ours);
     let mut setup = setup(paths, Program::Ours);
     let mut samples = Vec::new();
@@ -99,18 +78,16 @@ pub(super) fn agent_returns(paths: &ProgramPaths, count: usize, rows: &mut Vec<R
         pause(Duration::from_secs(2));
         let began = Instant::now();
         setup.agent = FakeAgent::listen(&setup.router.state_path, Behaviour::Threaded);
-        let word = if turn % 2 == 0 { "primary" } else { "backup" };
-        let report = setup.agent.wait_for_next(word, Duration::from_secs(10));
+        let report = setup.agent.wait_for_next(word(turn % 2 == 0), Duration::from_secs(10));
         samples.extend(report.map(|report| ms(report.at - began)));
     }
-    row.ours = Samples::of(samples).map(|samples| samples.quantile(0.5));
-    rows.push(row);
+    let row = Row::new("agent back after 2 s → notified, p50", "ms");
+    rows.push(row.ours(Samples::of(samples).p50()));
 }
 
 /// Measures the time from SIGTERM to the end of the process.
 pub(super) fn stop(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let mut row = Row::new("SIGTERM → gone, max", "ms");
-    row.target = Some(BenchTarget::AtMost(100.0));
+    let mut row = Row::new("SIGTERM → gone, max", "ms").target(BenchTarget::AtMost(100.0));
     for program in [Program::Ours, Program::Script] {
         progress("stop", program);
         let mut samples = Vec::new();
@@ -124,7 +101,7 @@ pub(super) fn stop(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
             });
             samples.push(ms(began.elapsed()));
         }
-        set(&mut row, program, Samples::of(samples).map(|samples| samples.max()));
+        set(&mut row, program, Samples::of(samples).max());
     }
     rows.push(row);
 }

@@ -26,9 +26,8 @@ pub(super) fn command(program: &Path, router: &Router) -> Command {
 
 /// The ratio of the drop-in to the limit, from a row that has both.
 pub(super) fn distance(row: &Row) -> Row {
-    let mut distance = Row::new(format!("{}: ours ÷ limit", row.metric), "×");
     let limit = row.peers.get(2).copied().flatten();
-    distance.ours = row.ours.zip(limit).map(|(ours, limit)| ours / limit);
-    distance.target = Some(BenchTarget::AtMost(MAX_RATIO));
-    distance
+    let ratio = row.ours.zip(limit).map(|(ours, limit)| ours / limit);
+    let distance = Row::new(format!("{}: ours ÷ limit", row.metric), "×");
+    distance.ours(ratio).target(BenchTarget::AtMost(MAX_RATIO))
 }

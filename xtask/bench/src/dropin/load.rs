@@ -6,31 +6,23 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use vipwatch_testkit::{Behaviour, FakeAgent, Lab, Router, pause};
 
-use super::{Program, ProgramPaths, Running, Setup, progress, router_for, set, setup, spin};
-use crate::measure::{Samples, cpu, ms};
+use super::{Program, ProgramPaths, Setup, progress, set, setup, start_many};
+use crate::measure::{self, Samples, count, cpu, ms};
 use crate::report::{BenchTarget, Row};
 
 /// Measures the CPU time of 1,000 changes, one after the other.
-#[expect(clippy::cast_precision_loss, reason = "a count of changes")]
-pub(super) fn cost(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let mut time = Row::new("CPU per 1,000 changes", "ms");
-    time.target = Some(BenchTarget::TimesLess(200.0));
+pub(super) fn cost(paths: &ProgramPaths, number: usize, rows: &mut Vec<Row>) {
+    let mut row = Row::new("CPU per 1,000 changes", "ms").target(BenchTarget::TimesLess(200.0));
     for program in Program::ALL {
         progress("cost", program);
         let setup = setup(paths, program);
-        let changes = program.samples(count) / 2 * 2;
+        let changes = program.samples(number) / 2 * 2;
         let pids = setup.running.pids();
-        let cpu_before = cpu(&pids);
-        for turn in 0..changes {
-            let word = if turn % 2 == 0 { "primary" } else { "backup" };
-            setup.change(turn % 2 == 0);
-            setup.agent.wait_for_next(word, Duration::from_secs(10));
-        }
-        let used = cpu(&pids) - cpu_before;
-        let share = 1_000.0 / changes as f64;
-        set(&mut time, program, Some(used * share));
+        let before = cpu(&pids);
+        setup.make_changes(changes);
+        set(&mut row, program, Some((cpu(&pids) - before) * 1_000.0 / count(changes)));
     }
-    rows.push(time);
+    rows.push(row);
 }
 
 /// Measures the time from the end of 1,000 changes, made as fast as the kernel allows, to the correct state.
@@ -42,16 +34,15 @@ pub(super) fn burst(paths: &ProgramPaths, rows: &mut Vec<Row>) {
         for turn in 0..999 {
             setup.change(turn % 2 == 0);
         }
-        let began = Instant::now();
-        set(&mut row, program, until_right(&setup, began, "primary"));
+        set(&mut row, program, until_right(&setup));
     }
     rows.push(row);
 }
 
 /// Measures the time to the correct state after 5,000 events of other addresses with 20 changes among them.
 pub(super) fn unrelated(paths: &ProgramPaths, rows: &mut Vec<Row>) {
-    let mut row = Row::new("5,000 unrelated events, 20 changes → right", "ms");
-    row.target = Some(BenchTarget::AtMost(100.0));
+    let row = Row::new("5,000 unrelated events, 20 changes → right", "ms");
+    let mut row = row.target(BenchTarget::AtMost(100.0));
     for program in Program::ALL {
         progress("unrelated events", program);
         let setup = setup(paths, program);
@@ -69,20 +60,19 @@ pub(super) fn unrelated(paths: &ProgramPaths, rows: &mut Vec<Row>) {
         if !is_held {
             setup.change(true);
         }
-        let began = Instant::now();
-        set(&mut row, program, until_right(&setup, began, "primary"));
+        set(&mut row, program, until_right(&setup));
     }
     rows.push(row);
 }
 
-/// The milliseconds until the file and the agent have the state `word` and keep it for one second; `None` if
+/// The milliseconds from now until the file and the agent have the state `primary` and keep it for one second; `None` if
 /// that does not happen within 90 s.
-fn until_right(setup: &Setup, began: Instant, word: &str) -> Option<f64> {
-    let is_right = || setup.router.state().as_deref() == Some(word) && setup.is_reported(word);
+fn until_right(setup: &Setup) -> Option<f64> {
+    let began = Instant::now();
     let end = began + Duration::from_secs(90);
     let mut since: Option<Instant> = None;
     while Instant::now() < end {
-        match (is_right(), since) {
+        match (setup.is_right(true), since) {
             (true, None) => since = Some(Instant::now()),
             // A monitor with a backlog passes through the right state several times.
             (true, Some(then)) if then.elapsed() > Duration::from_secs(1) => {
@@ -98,24 +88,17 @@ fn until_right(setup: &Setup, began: Instant, word: &str) -> Option<f64> {
 
 /// Measures the reports after the address was added in many namespaces at once.
 pub(super) fn at_once(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
-    let mut half = Row::new(format!("VIP in {count} namespaces at once → agent, p50"), "ms");
-    let mut last = Row::new(format!("VIP in {count} namespaces at once → agent, last"), "ms");
-    let mut missing =
-        Row::new(format!("VIP in {count} namespaces at once: never reported"), "routers");
-    if count >= 40 {
-        half.target = (count >= 200).then_some(BenchTarget::TimesLess(20.0));
-    }
+    let name = |what: &str| format!("VIP in {count} namespaces at once{what}");
+    let target = (count >= 200).then_some(BenchTarget::TimesLess(20.0));
+    let mut half = Row::new(name(" → agent, p50"), "ms").target(target);
+    let mut last = Row::new(name(" → agent, last"), "ms");
+    let mut missing = Row::new(name(": never reported"), "routers");
     for program in [Program::Ours, Program::Script] {
         progress(&format!("{count} at once"), program);
         let lab = Lab::new();
         let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
-        let routers: Vec<_> = (1..=count).map(|number| router_for(program, &lab, number)).collect();
+        let (routers, running) = start_many(paths, program, &lab, count);
         let editors: Vec<_> = routers.iter().map(Router::editor).collect();
-        let running: Vec<_> =
-            routers.iter().map(|router| Running::start(paths, program, router)).collect();
-        for router in &routers {
-            spin(Duration::from_secs(30), || router.state());
-        }
         pause(Duration::from_secs(1));
         let began = Instant::now();
         for ((editor, link), router) in editors.iter().zip(&routers) {
@@ -136,11 +119,10 @@ pub(super) fn at_once(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
             pause(Duration::from_millis(20));
         }
         let first = first_reports();
-        let never = routers.len() - first.len();
         let samples = Samples::of(first.values().map(|at| ms(*at - began)).collect());
-        set(&mut half, program, samples.as_ref().map(|samples| samples.quantile(0.5)));
-        set(&mut last, program, samples.as_ref().map(Samples::max));
-        set(&mut missing, program, u32::try_from(never).ok().map(f64::from));
+        set(&mut half, program, samples.p50());
+        set(&mut last, program, samples.max());
+        set(&mut missing, program, Some(measure::count(routers.len() - first.len())));
         drop(running);
     }
     rows.extend([half, last, missing]);

@@ -2,21 +2,19 @@
 //! Memory and processes of each instance, started directly and started by a Neutron 29 agent through sudo and
 //! rootwrap.
 
-use std::io::{Error, Result, Write};
+use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::read_pid;
-use vipwatch_testkit::{Behaviour, FakeAgent, Lab, pause};
+use vipwatch_testkit::{Behaviour, FakeAgent, Lab, Router, pause};
 
-use super::{Program, ProgramPaths, Running, progress, router_for, set, spin};
-use crate::measure::{family, memory};
+use super::{Program, ProgramPaths, Running, progress, router_for, set, spin, start_many};
+use crate::measure::{self, family, kill_all, memory};
 use crate::report::{BenchTarget, Row};
 
 /// Measures the memory and the number of processes of each of `count` instances.
-#[expect(clippy::cast_precision_loss, reason = "a count of processes")]
 pub(super) fn footprint(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
     let names = ["RSS", "PSS", "USS"];
     let mut table = names.map(|name| Row::new(format!("{name} each, {count} instances"), "KiB"));
@@ -33,13 +31,8 @@ pub(super) fn footprint(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
         progress(&format!("footprint of {count}"), program);
         let lab = Lab::new();
         let _agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
-        let routers: Vec<_> = (1..=count).map(|number| router_for(program, &lab, number)).collect();
-        let running: Vec<_> =
-            routers.iter().map(|router| Running::start(paths, program, router)).collect();
-        for router in &routers {
-            spin(Duration::from_mins(1), || router.state());
-            router.take_vip();
-        }
+        let (routers, running) = start_many(paths, program, &lab, count);
+        routers.iter().for_each(Router::take_vip);
         for router in &routers {
             spin(Duration::from_mins(1), || {
                 (router.state().as_deref() == Some("primary")).then_some(())
@@ -52,7 +45,7 @@ pub(super) fn footprint(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
         for (row, value) in table.iter_mut().zip([sum.rss, sum.pss, sum.uss]) {
             set(row, program, Some(value / share));
         }
-        set(&mut processes, program, Some(pids.len() as f64 / share));
+        set(&mut processes, program, Some(measure::count(pids.len()) / share));
     }
     rows.extend(table);
     rows.push(processes);
@@ -60,7 +53,6 @@ pub(super) fn footprint(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
 
 /// Measures the same for monitors that are started through sudo and rootwrap, with the processes of both that
 /// stay alive.
-#[expect(clippy::cast_precision_loss, reason = "a count of processes")]
 pub(super) fn wrapped(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
     let mut memory_row =
         Row::new(format!("PSS each through sudo and rootwrap, {count} instances"), "KiB");
@@ -102,10 +94,8 @@ pub(super) fn wrapped(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
         pids.sort_unstable();
         pids.dedup();
         set(&mut memory_row, program, Some(memory(&pids).pss / f64::from(count)));
-        set(&mut processes, program, Some(pids.len() as f64 / f64::from(count)));
-        for pid in pids.into_iter().filter_map(Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
+        set(&mut processes, program, Some(measure::count(pids.len()) / f64::from(count)));
+        kill_all(pids);
         for mut child in spawned {
             let _ = child.wait();
         }
@@ -126,20 +116,12 @@ fn rootwrap(paths: &ProgramPaths, program: Program, directory: &Path) -> Result<
     std::os::unix::fs::symlink(executable, bin.join("neutron-keepalived-state-change"))?;
     let filters = directory.join("filters");
     std::fs::create_dir(&filters)?;
-    let write = |path: &Path, text: String| std::fs::File::create(path)?.write_all(text.as_bytes());
-    write(
-        &filters.join("l3.filters"),
-        "[Filters]\nmonitor: CommandFilter, neutron-keepalived-state-change, root\n".to_owned(),
-    )?;
+    let filter = "[Filters]\nmonitor: CommandFilter, neutron-keepalived-state-change, root\n";
+    measure::write_file(&filters.join("l3.filters"), filter);
     let config = directory.join("rootwrap.conf");
-    write(
-        &config,
-        format!(
-            "[DEFAULT]\nfilters_path={}\nexec_dirs={}\nuse_syslog=False\n",
-            filters.display(),
-            bin.display()
-        ),
-    )?;
+    let (filters, bin) = (filters.display(), bin.display());
+    let text = format!("[DEFAULT]\nfilters_path={filters}\nexec_dirs={bin}\nuse_syslog=False\n");
+    measure::write_file(&config, &text);
     let probe = Command::new("sudo").args(["-n", "true"]).output()?;
     if !probe.status.success() {
         return Err(Error::other("sudo does not work in this namespace"));

@@ -10,6 +10,7 @@ use vipwatch_testkit::Router;
 use vipwatch_testkit::monitor::read_pid;
 
 use super::{Program, ProgramPaths, Running, as_service, progress, set, setup_with, spin};
+use crate::measure::count;
 use crate::report::{BenchTarget, Row};
 
 /// Starts the monitor, then prints the last pid for each line it reads. `cat` reads the file, because the shell's
@@ -35,10 +36,9 @@ impl Counter {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a count of changes")]
-pub(super) fn started(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let mut row = Row::new("processes started per 1,000 changes", "");
-    row.target = Some(BenchTarget::AtMost(0.0));
+pub(super) fn started(paths: &ProgramPaths, number: usize, rows: &mut Vec<Row>) {
+    let row = Row::new("processes started per 1,000 changes", "");
+    let mut row = row.target(BenchTarget::AtMost(0.0));
     for program in Program::ALL {
         progress("processes", program);
         let mut counter = None;
@@ -48,15 +48,11 @@ pub(super) fn started(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
             running
         });
         let mut last = || counter.as_mut().and_then(Counter::query);
-        let changes = program.samples(count) / 2 * 2;
+        let changes = program.samples(number) / 2 * 2;
         let before = last();
-        for turn in 0..changes {
-            let word = if turn % 2 == 0 { "primary" } else { "backup" };
-            setup.change(turn % 2 == 0);
-            setup.agent.wait_for_next(word, Duration::from_secs(10));
-        }
+        setup.make_changes(changes);
         let started = before.zip(last()).map(|(before, after)| after - before - PER_QUERY);
-        set(&mut row, program, started.map(|started| started * 1_000.0 / changes as f64));
+        set(&mut row, program, started.map(|started| started * 1_000.0 / count(changes)));
     }
     rows.push(row);
 }
@@ -64,16 +60,8 @@ pub(super) fn started(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
 fn start(paths: &ProgramPaths, program: Program, router: &Router) -> (Running, Counter) {
     let monitor = paths.command(program, router);
     let mut command = Command::new("unshare");
-    command.args([
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "sh",
-        "-c",
-        COUNT_SCRIPT,
-        "sh",
-    ]);
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.args(["sh", "-c", COUNT_SCRIPT, "sh"]);
     command.arg(monitor.get_program()).args(monitor.get_args());
     as_service(&mut command);
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();

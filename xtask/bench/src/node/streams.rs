@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Clients of the node's event stream: one that reads at once, and hundreds that read slowly or not at all.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use vipwatch_testkit::routers::HaRouter;
 use vipwatch_testkit::{NodeFixture, Routers, pause};
 
@@ -34,36 +35,14 @@ pub fn open_stream(fixture: &NodeFixture) -> Option<UnixStream> {
     Some(stream)
 }
 
-/// The connection of a client that reads the event stream.
-pub trait StreamSocket: Sync {
-    /// Reads the bytes that have arrived.
-    fn read_part(&self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Has later reads fail if nothing has arrived.
-    fn set_nonblocking(&self) -> io::Result<()>;
+/// Measures single changes, from the netlink request to the event that the client of `stream` reads; no samples if an event is
+/// missing.
+pub fn event_to_client(stream: Option<impl Read>, routers: &Routers, count: usize) -> Samples {
+    let times = stream.and_then(|stream| event_times(stream, routers, count));
+    Samples::of(times.unwrap_or_default())
 }
 
-impl StreamSocket for UnixStream {
-    fn read_part(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        (&mut &*self).read(buffer)
-    }
-
-    fn set_nonblocking(&self) -> io::Result<()> {
-        UnixStream::set_nonblocking(self, true)
-    }
-}
-
-impl StreamSocket for TcpStream {
-    fn read_part(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        (&mut &*self).read(buffer)
-    }
-
-    fn set_nonblocking(&self) -> io::Result<()> {
-        TcpStream::set_nonblocking(self, true)
-    }
-}
-
-/// Measures single changes, from the netlink request to the event that the client of `stream` reads.
-pub fn event_to_client(stream: impl Read, routers: &Routers, count: usize) -> Option<Samples> {
+fn event_times(stream: impl Read, routers: &Routers, count: usize) -> Option<Vec<f64>> {
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
     let mut next = |wanted: &str| -> Option<()> {
@@ -84,7 +63,7 @@ pub fn event_to_client(stream: impl Read, routers: &Routers, count: usize) -> Op
         next("event: transition")?;
         samples.push(ms(began.elapsed()));
     }
-    Samples::of(samples)
+    Some(samples)
 }
 
 /// The delay of state files in a failover of all routers, without and with [`READERS`] slow and dead readers.
@@ -96,8 +75,14 @@ pub struct ReaderDelay {
     pub with: f64,
 }
 
+impl ReaderDelay {
+    pub fn ratio(self) -> f64 {
+        self.with / self.without
+    }
+}
+
 /// Measures `rounds` failovers of each kind, in turn, so that a change of the machine's load affects both.
-pub fn reader_delay<S: StreamSocket>(
+pub fn reader_delay<S: AsFd + Sync>(
     open: &impl Fn() -> Option<S>,
     directory: &Path,
     routers: &Routers,
@@ -107,43 +92,38 @@ pub fn reader_delay<S: StreamSocket>(
     for _ in 0..rounds {
         without.push(failover(directory, routers)?);
         let readers = open_readers(open)?;
-        let took = read_slowly(&readers, || failover(directory, routers))?;
-        with.push(took);
+        with.push(read_slowly(&readers, || failover(directory, routers))?);
     }
-    let median = |samples| Some(Samples::of(samples)?.quantile(0.5));
-    Some(ReaderDelay { without: median(without)?, with: median(with)? })
+    Some(ReaderDelay { without: Samples::of(without).p50()?, with: Samples::of(with).p50()? })
 }
 
 /// Opens [`READERS`] streams, one after the other: each has begun before the next one connects, because a burst of
 /// connections is not measured here.
-pub fn open_readers<S: StreamSocket>(open: &impl Fn() -> Option<S>) -> Option<Vec<S>> {
+pub fn open_readers<S: AsFd>(open: &impl Fn() -> Option<S>) -> Option<Vec<S>> {
     let mut buffer = [0; SLOW_BYTES];
     let readers = (0..READERS).map(|_| {
         let reader = open()?;
-        let length = reader.read_part(&mut buffer);
+        let length = rustix::io::read(&reader, &mut buffer);
         let length = length.unwrap_or_else(|error| panic!("a reader was refused: {error}"));
         let is_stream = buffer[..length].starts_with(b"HTTP/1.1 200");
         assert!(is_stream, "a reader was refused: {}", String::from_utf8_lossy(&buffer[..length]));
-        reader.set_nonblocking().ok()?;
+        rustix::io::ioctl_fionbio(&reader, true).ok()?;
         Some(reader)
     });
     readers.collect()
 }
 
 /// Calls `work` while every second reader reads slowly. The others read nothing but the beginning of their stream.
-pub fn read_slowly<S: StreamSocket, T>(
-    readers: &[S],
-    work: impl FnOnce() -> Option<T>,
-) -> Option<T> {
+pub fn read_slowly<S: AsFd + Sync, T>(readers: &[S], work: impl FnOnce() -> T) -> T {
     let has_ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut buffer = [0; SLOW_BYTES];
             while !has_ended.load(Ordering::Relaxed) {
                 for reader in readers.iter().step_by(2) {
-                    match reader.read_part(&mut buffer) {
+                    match rustix::io::read(reader, &mut buffer) {
                         Ok(0) => panic!("the server has closed the stream of a slow reader"),
-                        Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
+                        Err(error) if error != Errno::WOULDBLOCK => panic!("{error}"),
                         _ => {}
                     }
                 }
@@ -162,16 +142,14 @@ fn failover(directory: &Path, routers: &Routers) -> Option<f64> {
     let chosen = &routers.each[..routers.each.len().min(MAX_SCRIPTS)];
     let wait = |word: &str| {
         // One file after the other: reading all of them again and again would take the CPU from the node.
-        let each = chosen.iter();
-        each.map(|router| {
+        chosen.iter().try_for_each(|router| {
             until(FAILOVER_TIMEOUT, || holds(directory, &router.id, word).then_some(()))
         })
-        .collect::<Option<Vec<()>>>()
     };
     let began = Instant::now();
     let took = std::thread::scope(|scope| {
         scope.spawn(|| chosen.iter().for_each(HaRouter::take));
-        wait("primary").map(|_| ms(began.elapsed()))
+        wait("primary").map(|()| ms(began.elapsed()))
     })?;
     chosen.iter().for_each(HaRouter::give_up);
     wait("backup")?;

@@ -15,6 +15,8 @@ use rustix::net::{
     send, socket_with,
 };
 
+use crate::measure::ms;
+
 /// Maximum time to wait for the answers after the last report.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -160,7 +162,7 @@ impl Load {
             }
             if let Some(report) = self.pending.remove(&token) {
                 if report.answer.starts_with(b"HTTP/1.1 200") {
-                    outcome.latencies.push(report.began.elapsed().as_secs_f64() * 1e3);
+                    outcome.latencies.push(ms(report.began.elapsed()));
                 } else {
                     outcome.lost += 1;
                 }

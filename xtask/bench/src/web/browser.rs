@@ -30,10 +30,7 @@ fn rows_of(text: &str) -> [Row; 2] {
         ("dashboard, 5,000 instances: longest task", "longest_task_ms", 50.0),
     ]
     .map(|(metric, field, limit)| {
-        let mut row = Row::new(metric, "ms");
-        row.ours = values[field].as_f64();
-        row.target = Some(BenchTarget::AtMost(limit));
-        row
+        Row::new(metric, "ms").ours(values[field].as_f64()).target(BenchTarget::AtMost(limit))
     })
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use vipwatch_testkit::monitor::read_pid;
 use vipwatch_testkit::{Lab, TestNetns, pause, run};
 
-use crate::measure::{Samples, ms, thread_cpu};
+use crate::measure::{self, Samples, kill_all, ms, thread_cpu, write_file};
 use crate::node::until;
 
 /// Instances on each link; a link has 255 virtual router ids.
@@ -50,8 +50,8 @@ pub fn dump_cost(count: usize, dumps: u32) -> Option<DumpCost> {
     let times: Option<Vec<f64>> =
         (0..dumps).map(|_| dump(pids[0], &file, count, DUMP_TIMEOUT)).collect();
     let cpu = used() - before - idle_share * ms(since.elapsed());
-    let instances = f64::from(u32::try_from(count).ok()?);
-    Some(DumpCost { instances, time: Samples::of(times?)?, cpu: cpu.max(0.0) / f64::from(dumps) })
+    let cpu = cpu.max(0.0) / f64::from(dumps);
+    Some(DumpCost { instances: measure::count(count), time: Samples::of(times?), cpu })
 }
 
 /// A keepalived with many instances. It is killed when dropped.
@@ -77,9 +77,7 @@ impl PeerKeepalived {
             );
         }
         let path = lab.path().join("keepalived.conf");
-        let written =
-            std::fs::File::create(&path).and_then(|mut file| file.write_all(config.as_bytes()));
-        written.expect("write keepalived.conf");
+        write_file(&path, &config);
         let pid_files = ["keepalived.pid", "keepalived-vrrp.pid"].map(|name| lab.path().join(name));
         let mut command = netns.command("keepalived");
         // keepalived writes its dump into this directory; without it, into /tmp.
@@ -129,9 +127,7 @@ fn signal_sender(pid: i32) -> (Child, ChildStdin) {
 
 impl Drop for PeerKeepalived {
     fn drop(&mut self) {
-        for pid in self.pids().into_iter().flatten() {
-            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
-        }
+        kill_all(self.pids().into_iter().flatten());
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

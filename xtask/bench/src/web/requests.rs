@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vipwatch_testkit::NodeProcess;
 
 use super::keepalived::DumpCost;
-use crate::measure::{Samples, ms, thread_cpu};
+use crate::measure::{self, Samples, ms, thread_cpu};
 use crate::report::Row;
 
 /// The address of the node, in the network namespace of the bench.
@@ -39,8 +39,7 @@ pub fn request_cost(node: &NodeProcess, path: &str, count: u32) -> Result<Reques
         times.push(ms(began.elapsed()));
     }
     let cpu = (thread_cpu(node.pid()) - used) / f64::from(count);
-    let time = Samples::of(times).ok_or("no request was made")?;
-    Ok(RequestCost { time, bytes, cpu })
+    Ok(RequestCost { time: Samples::of(times), bytes, cpu })
 }
 
 /// Sends a request on a connection of its own, and returns the number of bytes of the answer.
@@ -58,7 +57,7 @@ pub fn request(path: &str) -> Result<f64, String> {
         let hint = if status == "404" { "; this node does not have the route" } else { "" };
         return Err(format!("{path} answers with status {status:?}{hint}"));
     }
-    Ok(f64::from(u32::try_from(answer.len()).unwrap_or(u32::MAX)))
+    Ok(measure::count(answer.len()))
 }
 
 /// Connects a client to the event stream; `None` if that fails.
@@ -80,22 +79,21 @@ pub fn report(
     rows: &mut Vec<Row>,
 ) {
     let mut row = |name: &str, unit, ours: Option<f64>, peer: Option<f64>| {
-        let mut row = Row::new(format!("{count} instances: {path}: {name}"), unit);
-        row.ours = ours;
-        row.set_peer(0, peer);
-        rows.push(row);
+        let row = Row::new(format!("{count} instances: {path}: {name}"), unit);
+        rows.push(row.ours(ours).peer(peer));
     };
-    let time = |share: f64| cost.map(|cost| cost.time.quantile(share));
+    let time = |share: f64| cost.and_then(|cost| cost.time.quantile(share));
     row("time, p50", "ms", time(0.5), None);
     row("time, p99", "ms", time(0.99), None);
     row("size", "KiB", cost.map(|cost| cost.bytes / 1024.0), None);
     row("CPU of the node", "ms", cost.map(|cost| cost.cpu), None);
     // Microseconds for each instance: the numbers of instances differ.
-    let instances = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    let share = |value: Option<f64>| value.map(|ms| ms * 1e3 / instances);
-    let dump_share = |of: fn(&DumpCost) -> f64| dump.map(|dump| of(dump) * 1e3 / dump.instances);
-    let dump_time = dump_share(|dump| dump.time.quantile(0.5));
+    let share = |value: Option<f64>| value.map(|ms| ms * 1e3 / measure::count(count));
+    let dump_share = |of: fn(&DumpCost) -> Option<f64>| {
+        dump.and_then(|dump| Some(of(dump)? * 1e3 / dump.instances))
+    };
+    let dump_time = dump_share(|dump| dump.time.p50());
     row("time for each instance", "µs", share(time(0.5)), dump_time);
     let cpu = share(cost.map(|cost| cost.cpu));
-    row("CPU for each instance", "µs", cpu, dump_share(|dump| dump.cpu));
+    row("CPU for each instance", "µs", cpu, dump_share(|dump| Some(dump.cpu)));
 }

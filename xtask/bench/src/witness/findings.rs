@@ -83,12 +83,12 @@ impl SeenFindings {
 #[derive(Default)]
 pub struct FindingDelays {
     /// `keepalived-gone-address-left`, in ms after the end of keepalived's last process and [`PROCESS_SETTLE`].
-    pub process: Option<Samples>,
+    pub process: Samples,
     /// `no-primary`, in ms after the last advert, the master-down interval and [`ADVERT_SETTLE`].
-    pub silence: Option<Samples>,
+    pub silence: Samples,
     /// `two-primaries`, in ms after the advert that completes the evidence, and not less than [`ROLE_SETTLE`] after the
     /// change of the role.
-    pub overlap: Option<Samples>,
+    pub overlap: Samples,
 }
 
 /// Milliseconds from `due` to `at`. A finding before it is due counts as 0.
@@ -96,8 +96,8 @@ fn delay(due: Instant, at: Instant) -> f64 {
     ms(at.saturating_duration_since(due))
 }
 
-/// Runs `measure` for `count` routers at the same time, each with another beginning.
-fn staggered(count: usize, measure: impl Fn(usize) -> Option<f64> + Sync) -> Option<Samples> {
+/// Runs `measure` for `count` routers at the same time, each with another beginning; no samples if one is missing.
+fn staggered(count: usize, measure: impl Fn(usize) -> Option<f64> + Sync) -> Samples {
     let values: Option<Vec<f64>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..count)
             .map(|number| {
@@ -110,7 +110,7 @@ fn staggered(count: usize, measure: impl Fn(usize) -> Option<f64> + Sync) -> Opt
             .collect();
         threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
     });
-    values.and_then(Samples::of)
+    Samples::of(values.unwrap_or_default())
 }
 
 /// Measures the findings about adverts with a running node that follows the routers.
@@ -203,5 +203,5 @@ pub fn process_findings(subject: &Path, count: usize) -> Option<Samples> {
         samples.push(delay(*due, seen.wait(name, "keepalived-gone-address-left")?));
     }
     node.kill();
-    Samples::of(samples)
+    Some(Samples::of(samples))
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
-use super::write_file;
-use crate::measure::Samples;
+use crate::measure::{Samples, write_file};
 
 /// Which links are captured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,7 +127,9 @@ pub fn throughput(subject: &Path, rounds: usize, span: Duration) -> [Throughput;
             let _ = node.stop();
         }
     }
-    let median = |samples: Vec<f64>| Samples::of(samples).map(|samples| samples.quantile(0.5));
     let mut udp = udp.into_iter();
-    tcp.map(|tcp| Throughput { tcp: median(tcp), udp: udp.next().and_then(median) })
+    tcp.map(|tcp| Throughput {
+        tcp: Samples::of(tcp).p50(),
+        udp: Samples::of(udp.next().unwrap_or_default()).p50(),
+    })
 }

@@ -36,62 +36,31 @@ struct DashboardPicture {
     path: &'static str,
     /// A text that the complete page has.
     text: &'static str,
-    width: u32,
-    height: u32,
+    /// Width and height in CSS pixels.
+    size: (u32, u32),
     scheme: ColorScheme,
 }
 
 /// The pictures of the dashboard. All URLs of its views are here.
-const DASHBOARD_PICTURES: [DashboardPicture; 6] = [
-    DashboardPicture {
-        file: "dashboard-light",
-        path: "/#/",
-        text: INSTANCE,
-        width: 1280,
-        height: 800,
-        scheme: ColorScheme::Light,
-    },
-    DashboardPicture {
-        file: "dashboard-dark",
-        path: "/#/",
-        text: INSTANCE,
-        width: 1280,
-        height: 800,
-        scheme: ColorScheme::Dark,
-    },
-    DashboardPicture {
-        file: "dashboard-phone",
-        path: "/#/",
-        text: INSTANCE,
-        width: 390,
-        height: 844,
-        scheme: ColorScheme::Light,
-    },
-    DashboardPicture {
-        file: "dashboard-instance",
-        path: "/#/instance/web-1",
-        text: "Stopwatch",
-        width: 1280,
-        height: 1000,
-        scheme: ColorScheme::Light,
-    },
-    DashboardPicture {
-        file: "dashboard-history",
-        path: "/#/history",
-        text: INSTANCE,
-        width: 1280,
-        height: 800,
-        scheme: ColorScheme::Dark,
-    },
-    DashboardPicture {
-        file: "dashboard-findings",
-        path: "/#/findings",
-        text: "eth1 has no carrier",
-        width: 1280,
-        height: 800,
-        scheme: ColorScheme::Light,
-    },
-];
+fn dashboard_pictures() -> [DashboardPicture; 6] {
+    use ColorScheme::{Dark, Light};
+    let wide = (1280, 800);
+    [
+        ("dashboard-light", "/#/", INSTANCE, wide, Light),
+        ("dashboard-dark", "/#/", INSTANCE, wide, Dark),
+        ("dashboard-phone", "/#/", INSTANCE, (390, 844), Light),
+        ("dashboard-instance", "/#/instance/web-1", "Stopwatch", (1280, 1000), Light),
+        ("dashboard-history", "/#/history", INSTANCE, wide, Dark),
+        ("dashboard-findings", "/#/findings", "eth1 has no carrier", wide, Light),
+    ]
+    .map(|(file, path, text, size, scheme)| DashboardPicture {
+        file,
+        path,
+        text,
+        size,
+        scheme,
+    })
+}
 
 /// A picture of the terminal.
 struct TerminalPicture {
@@ -162,9 +131,9 @@ pub fn run(args: &[&str]) -> TaskResult {
 /// Opens each view of the dashboard in a browser, and writes its picture.
 fn take_dashboard(directory: &Path) -> TaskResult {
     let browser = Browser::start();
-    for page in &DASHBOARD_PICTURES {
+    for page in dashboard_pictures() {
         let path = directory.join(page.file).with_extension("png");
-        let (width, height) = (page.width, page.height);
+        let (width, height) = page.size;
         // Two pixels for each CSS pixel: the pictures are sharp on the screens of today.
         browser.devtools(
             "Emulation.setDeviceMetricsOverride",

@@ -1,28 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //! shellcheck on all shell scripts: those of the packages, and the scripts in the spec files of the RPMs.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::source::{SourceFile, tracked_files};
-use crate::{TaskError, TaskResult, build, provision};
+use crate::{TaskError, TaskResult, build, process, provision};
 
-/// Fails if shellcheck finds something in a script.
+/// Fails if shellcheck finds something in a script. The scripts have the paths of their files below a directory of their own.
 pub fn check() -> TaskResult {
     provision::programs(&[provision::SHELLCHECK])?;
-    let mut found = String::new();
+    let directory = build::target_directory().join("scripts");
+    let _ = std::fs::remove_dir_all(&directory);
+    let mut names = Vec::new();
     for file in tracked_files()? {
-        for script in scripts(&file) {
-            found.push_str(&findings(&file.path, &script)?);
+        for (script, number) in scripts(&file).iter().zip(1..) {
+            let name = format!("{}.{number}.sh", file.path);
+            let path = directory.join(&name);
+            std::fs::create_dir_all(path.parent().unwrap_or(&directory))?;
+            build::write(&path, script.as_bytes())?;
+            names.push(name);
         }
     }
-    if found.is_empty() {
-        return Ok(());
-    }
-    Err(TaskError(format!(
-        "shellcheck:\n{}\n  hint: correct the script, or explain the line: # shellcheck disable=CODE # reason",
-        found.trim_end()
-    )))
+    let mut shellcheck = Command::new("shellcheck");
+    shellcheck.args(["--format", "gcc"]).args(names).current_dir(directory);
+    let checked = process::output(&mut shellcheck);
+    checked.map(drop).map_err(|TaskError(found)| {
+        TaskError(format!(
+            "{found}\n  hint: correct the script, or explain the line: # shellcheck disable=CODE # reason"
+        ))
+    })
 }
 
 /// The scripts of a file. Each has the line numbers of the file.
@@ -66,34 +72,6 @@ fn scriptlets(spec: &str) -> Vec<String> {
         }
     }
     scripts
-}
-
-/// What shellcheck prints about a script, with the path of its file.
-fn findings(path: &str, script: &str) -> Result<String, TaskError> {
-    let mut shellcheck = Command::new("shellcheck")
-        .args(["--format", "gcc", "-"])
-        .current_dir(build::root())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    if let Some(mut input) = shellcheck.stdin.take() {
-        input.write_all(script.as_bytes())?;
-    }
-    let output = shellcheck.wait_with_output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    // shellcheck(1): 1 is the code of a script with findings.
-    match output.status.code() {
-        Some(0) => Ok(String::new()),
-        Some(1) => {
-            let mut lines = String::new();
-            for line in text.lines() {
-                // The name of standard input is "-".
-                lines.extend([path, line.trim_start_matches('-'), "\n"]);
-            }
-            Ok(lines)
-        }
-        code => Err(TaskError(format!("shellcheck cannot read {path}: exit code {code:?}"))),
-    }
 }
 
 #[cfg(test)]

@@ -60,3 +60,8 @@ pub fn tracked_files() -> Result<Vec<SourceFile>, TaskError> {
     };
     Ok(names.into_iter().filter_map(read).collect())
 }
+
+/// The text of the file with this path; empty if there is none.
+pub fn text_of<'a>(files: &'a [SourceFile], path: &str) -> &'a str {
+    files.iter().find(|file| file.path == path).map_or("", |file| &file.text)
+}

@@ -6,7 +6,7 @@ mod cluster_findings;
 mod documents;
 mod findings;
 
-use crate::source::{SourceFile, tracked_files};
+use crate::source::{SourceFile, text_of, tracked_files};
 use crate::{TaskError, TaskResult, build, process};
 
 /// Crates that the drop-in must not link: async runtimes, TLS, HTTP servers, and crates that need much memory.
@@ -85,18 +85,16 @@ pub fn run() -> TaskResult {
 /// No line has an unfinished mark, an ignored test, a path of one machine, or a call that belongs elsewhere.
 fn lines_are_clean(file: &SourceFile, broken: &mut Vec<String>) {
     // The marks are written in two parts, so that this file does not break its own rules.
-    let unfinished = ["TO", "FIX"].into_iter().zip(["DO", "ME"]).map(|(a, b)| format!("{a}{b}"));
-    let unfinished: Vec<String> = unfinished.collect();
-    let machine_paths = ["/ho", "/ro", "/wo"].into_iter().zip(["me/", "ot/", "rk/"]);
-    let machine_paths: Vec<String> = machine_paths.map(|(a, b)| format!("{a}{b}")).collect();
-    let ignored = format!("#[{}", "ignore");
+    let unfinished = [concat!("TO", "DO"), concat!("FIX", "ME")];
+    let machine_paths = [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/")];
+    let ignored = concat!("#[", "ignore");
     for (number, line) in file.text.lines().enumerate() {
         let mut complain =
             |rule: &str| broken.push(format!("{}:{}: {rule}", file.path, number + 1));
         if file.is_rust() && unfinished.iter().any(|mark| line.contains(mark)) {
             complain("unfinished work: finish it, or file an issue");
         }
-        if file.is_rust() && line.contains(&ignored) {
+        if file.is_rust() && line.contains(ignored) {
             complain("a test must not be ignored");
         }
         if file.path != "Cargo.lock" && machine_paths.iter().any(|path| line.contains(path)) {
@@ -169,10 +167,9 @@ fn testkit_is_for_tests(files: &[SourceFile], broken: &mut Vec<String>) {
 
 /// The node has one retry loop, which drives `core::notification`, and one table of deliveries.
 fn deliveries_have_one_loop_and_one_table(files: &[SourceFile], broken: &mut Vec<String>) {
-    // The statement is written in two parts, so that this file does not break its own rule.
-    let table = format!("CREATE TABLE {}", "delivery (");
+    let table = "CREATE TABLE delivery (";
     let product = || files.iter().filter(|file| file.is_product());
-    let tables: usize = product().map(|file| file.text.matches(&table).count()).sum();
+    let tables: usize = product().map(|file| file.text.matches(table).count()).sum();
     if tables != 1 {
         broken.push(format!("there must be one statement `{table}`, not {tables}"));
     }
@@ -209,11 +206,9 @@ fn queues_name_their_bound(files: &[SourceFile], broken: &mut Vec<String>) {
 
 /// The reference has every option of the drop-in.
 fn options_are_documented(files: &[SourceFile], broken: &mut Vec<String>) {
-    let text =
-        |name: &str| files.iter().find(|file| file.path == name).map_or("", |file| &file.text);
-    let reference = text("docs/reference/options.md");
+    let reference = text_of(files, "docs/reference/options.md");
     // The first string after each constructor is the name, wherever rustfmt breaks the line.
-    let table = text("crates/dropin/src/options.rs");
+    let table = text_of(files, "crates/dropin/src/options.rs");
     let table = table.split("#[cfg(test)]").next().unwrap_or_default();
     let calls = table.split("opt(").flat_map(|part| part.split("switch(")).skip(1);
     let names = calls.filter_map(|call| call.trim_start().strip_prefix('"')?.split('"').next());

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::findings::{quoted, rows, section};
-use crate::source::SourceFile;
+use crate::source::{SourceFile, text_of};
 
 const NAMES: &str = "crates/cluster/src/findings/kind.rs";
 const REFERENCE: &str = "docs/reference/cluster.md";
@@ -17,8 +17,7 @@ const START: &str = "cluster-";
 
 /// One message for each name that a list lacks or that does not exist, and for each other severity.
 pub(super) fn check(files: &[SourceFile], broken: &mut Vec<String>) {
-    let text =
-        |path: &str| files.iter().find(|file| file.path == path).map_or("", |file| &file.text);
+    let text = |path: &str| text_of(files, path);
     let names = listed(text(NAMES));
     if names.len() < 5 {
         broken.push(format!(

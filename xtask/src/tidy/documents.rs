@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::build;
-use crate::source::SourceFile;
+use crate::source::{SourceFile, text_of};
 
 const EXAMPLE: &str = "crates/node/src/config/example.toml";
 const NODE: &str = "docs/reference/node.md";
@@ -16,8 +16,7 @@ const KEYS: &[&str] = &[NODE, "docs/reference/receiver.md", "docs/reference/anno
 /// One message for each link without a target, and for each fact that the reference lacks.
 pub(super) fn check(files: &[SourceFile], broken: &mut Vec<String>) {
     links_lead_somewhere(files, broken);
-    let text =
-        |path: &str| files.iter().find(|file| file.path == path).map_or("", |file| &*file.text);
+    let text = |path: &str| text_of(files, path);
     let reference: Vec<&str> = KEYS.iter().map(|path| text(path)).collect();
     let keys = configuration_keys(text(EXAMPLE));
     if keys.len() < 60 {
@@ -67,18 +66,15 @@ fn links_lead_somewhere(files: &[SourceFile], broken: &mut Vec<String>) {
             if target.contains("://") || target.starts_with("mailto:") {
                 continue;
             }
-            let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
             let path = if path.is_empty() { file.path.clone() } else { resolve(&file.path, path) };
-            let mut complain = |what: &str| {
-                broken.push(format!("{}:{line}: the link {target} leads to no {what}", file.path));
+            let has_anchor = || anchors.get(&*path).is_some_and(|known| known.contains(anchor));
+            let missing = match anchor {
+                _ if !build::root().join(&path).exists() => "file",
+                anchor if !anchor.is_empty() && !has_anchor() => "heading",
+                _ => continue,
             };
-            if !build::root().join(&path).exists() {
-                complain("file");
-            } else if !anchor.is_empty()
-                && !anchors.get(&*path).is_some_and(|known| known.contains(anchor))
-            {
-                complain("heading");
-            }
+            broken.push(format!("{}:{line}: the link {target} leads to no {missing}", file.path));
         }
     }
 }
@@ -107,18 +103,12 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of the links. Code between backticks has none.
-fn links(text: &str) -> Vec<(usize, String)> {
-    let mut links = Vec::new();
-    for (number, line) in prose(text) {
-        // The text of a link may be code: `](` closes it in any case.
-        for part in line.split("](").skip(1) {
-            if let Some((target, _)) = part.split_once(')') {
-                links.push((number, target.to_owned()));
-            }
-        }
-    }
-    links
+/// The targets of the links, each with its line. The text of a link may be code: `](` closes it in any case.
+fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    prose(text).flat_map(|(number, line)| {
+        let parts = line.split("](").skip(1);
+        parts.filter_map(move |part| Some((number, part.split_once(')')?.0)))
+    })
 }
 
 /// The names that a link to a part of the document can use: its headings in the form of GitHub, and `<a id="…">`.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::source::SourceFile;
+use crate::source::{SourceFile, text_of};
 
 const NAMES: &str = "crates/core/src/audit/names.rs";
 const REFERENCE: &str = "docs/reference/cli.md";
@@ -16,8 +16,7 @@ const TEST_CODE: &str = "crates/cli/tests/netns/";
 
 /// One message for each name that one of the lists lacks, and for each test that does not produce its finding.
 pub(super) fn check(files: &[SourceFile], broken: &mut Vec<String>) {
-    let text =
-        |path: &str| files.iter().find(|file| file.path == path).map_or("", |file| &file.text);
+    let text = |path: &str| text_of(files, path);
     let names = listed_names(text(NAMES));
     if names.len() < 40 {
         broken.push(format!("{NAMES}: tidy finds fewer than 40 names; adapt `tidy/findings.rs`"));

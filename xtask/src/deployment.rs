@@ -38,104 +38,10 @@ const KILLED: &[(&str, &str)] = &[
     ("helm/openstack-helm-neutron-16-17.yaml", "/usr/sbin/neutron-keepalived-state-change"),
 ];
 
-/// Starts a program under the path of the drop-in, and fails if rootwrap does not let the agent end it, or lets it end a
-/// program with another name. The arguments are a filter or a file with values for OpenStack-Helm, the path, and an empty
-/// directory, which becomes the root directory for the check. It needs a mount namespace of its own.
-const CHECK_KILL: &str = "
-import os, shutil, subprocess, sys, yaml
-from oslo_rootwrap import wrapper
-source, program, root = sys.argv[1:]
-text = open(source).read()
-if source.endswith('.yaml'):
-    text = yaml.safe_load(text)['conf']['rootwrap_filters']['vipwatch']['content']
-os.mkdir(root + '/filters')
-with open(root + '/filters/vipwatch.filters', 'w') as file:
-    file.write(text)
-filters = wrapper.load_filters([root + '/filters'])
-def start(path):
-    os.makedirs(root + os.path.dirname(path), exist_ok=True)
-    shutil.copy('/bin/sleep', root + path)
-    return subprocess.Popen([root + path, 'infinity'])
-processes = [start(program), start(program + '-other')]
-try:
-    os.mkdir(root + '/proc')
-    subprocess.run(['mount', '--rbind', '/proc', root + '/proc'], check=True)
-    # From now on, the links in /proc have the paths that the agent sees.
-    os.chroot(root)
-    def is_allowed(process, signal):
-        return any(item.match(['kill', signal, str(process.pid)]) for item in filters)
-    for signal in ['-15', '-9']:
-        if not is_allowed(processes[0], signal):
-            sys.exit('%s does not let the agent send %s to %s' % (source, signal, program))
-    if is_allowed(processes[0], '-1') or is_allowed(processes[1], '-15'):
-        sys.exit(source + ' lets the agent end other programs, or send other signals')
-finally:
-    for process in processes:
-        process.kill()
-        process.wait()
-";
-
-/// Renders the override of Kolla's image on a template with the same block, runs its command below an empty directory, with
-/// and without the files for Neutron 16 and 17, and fails if it does not install them. The arguments are the override and the
-/// directory. It needs root, for the owners of the files.
-const RENDER_OVERRIDE: &str = "
-import jinja2, os, subprocess, sys
-parent = 'FROM base\\n{% block neutron_l3_agent_footer %}{% endblock %}\\nUSER neutron\\n'
-templates = jinja2.DictLoader({'parent': parent, 'override': open(sys.argv[1]).read()})
-environment = jinja2.Environment(loader=templates, undefined=jinja2.StrictUndefined)
-text = environment.get_template('override').render(parent_template='parent')
-lines = text.replace('\\\\\\n', ' ').splitlines()
-if lines[-1] != 'USER neutron':
-    sys.exit('the block ends another line than its own:\\n' + text)
-commands = [line.removeprefix('RUN ') for line in lines if line.startswith('RUN ')]
-name, kill = 'neutron-keepalived-state-change', 'neutron-keepalived-state-change-monitor-kill'
-program = {'var/lib/kolla/venv/bin/' + name: 0o755}
-legacy = {
-    'etc/neutron/rootwrap.d/vipwatch.filters': 0o644,
-    'etc/neutron/' + name + '.conf': 0o644,
-    'etc/neutron/kill_scripts/' + kill: 0o755,
-}
-for additions, wanted in [
-    ([name], program),
-    ([name, name + '.conf', kill, 'vipwatch.filters'], program | legacy),
-]:
-    root = os.path.join(sys.argv[2], str(len(additions)))
-    for directory in ['additions', 'etc/neutron', 'var/lib/kolla/venv/bin']:
-        os.makedirs(os.path.join(root, directory))
-    for addition in additions:
-        open(os.path.join(root, 'additions', addition), 'w').close()
-    for command in commands:
-        subprocess.run(['sh', '-ec', command.replace(' /', ' ' + root + '/')], check=True)
-    found = {}
-    for directory, _, files in os.walk(root):
-        for path in [os.path.join(directory, file) for file in files]:
-            if not os.path.islink(path):
-                found[os.path.relpath(path, root)] = os.stat(path).st_mode & 0o777
-    if found != wanted:
-        sys.exit('the image has %s instead of %s' % (found, wanted))
-    link = os.path.join(root, 'var/lib/kolla/venv/bin', kill)
-    if os.path.isfile(link) != (kill in additions):
-        sys.exit('the directory in exec_dirs has a wrong kill script: ' + link)
-";
-
-/// Fails if the startup probe of the rendered chart ends the node earlier than systemd would. The arguments are the rendered
-/// chart and the time in seconds.
-const CHECK_STARTUP: &str = "
-import sys, yaml
-chart, wanted = sys.argv[1], int(sys.argv[2])
-sets = [item for item in yaml.safe_load_all(open(chart)) if item and item['kind'] == 'DaemonSet']
-if len(sets) != 1:
-    sys.exit('the chart has %d DaemonSets instead of one' % len(sets))
-for container in sets[0]['spec']['template']['spec']['containers']:
-    probe = container.get('startupProbe')
-    if probe is None:
-        sys.exit('the container %s has no startupProbe' % container['name'])
-    seconds = probe['periodSeconds'] * probe['failureThreshold']
-    if seconds < wanted:
-        sys.exit('the startupProbe ends the node after %d s, systemd after %d s' % (seconds, wanted))
-    if probe['exec'] != container['livenessProbe']['exec']:
-        sys.exit('the startupProbe and the livenessProbe run different commands')
-";
+/// Checks in Python; each script says what it needs.
+const CHECK_KILL: &str = include_str!("deployment/check_kill.py");
+const RENDER_OVERRIDE: &str = include_str!("deployment/render_override.py");
+const CHECK_STARTUP: &str = include_str!("deployment/check_startup.py");
 
 /// Fetches all linters.
 pub fn fetch() -> TaskResult {

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# Fails if the startup probe of the rendered chart ends the node earlier than systemd would. The arguments are the rendered
+# chart and the time in seconds.
+import sys, yaml
+chart, wanted = sys.argv[1], int(sys.argv[2])
+sets = [item for item in yaml.safe_load_all(open(chart)) if item and item['kind'] == 'DaemonSet']
+if len(sets) != 1:
+    sys.exit('the chart has %d DaemonSets instead of one' % len(sets))
+for container in sets[0]['spec']['template']['spec']['containers']:
+    probe = container.get('startupProbe')
+    if probe is None:
+        sys.exit('the container %s has no startupProbe' % container['name'])
+    seconds = probe['periodSeconds'] * probe['failureThreshold']
+    if seconds < wanted:
+        sys.exit('the startupProbe ends the node after %d s, systemd after %d s' % (seconds, wanted))
+    if probe['exec'] != container['livenessProbe']['exec']:
+        sys.exit('the startupProbe and the livenessProbe run different commands')

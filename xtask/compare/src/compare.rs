@@ -2,7 +2,7 @@
 //! Compares files until one differs. That file is reduced to the lines that cause the difference, and kept.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vipwatch_node::discovery::{ConfigLocations, DiscoveryResult, discover};
 use vipwatch_testkit::{Dump, DumpInstance, DumpLab, Random};
@@ -24,39 +24,23 @@ pub struct Sample {
     pub included: Vec<String>,
 }
 
-/// A parsed command line.
-struct CompareOptions {
-    seed: u64,
-    /// The directory for files with a difference.
-    broken: PathBuf,
-    /// Number of files; `None` runs for `seconds`.
-    count: Option<u64>,
-    seconds: u64,
-}
-
-/// `DIRECTORY [--seed N] [--count N] [--seconds N]`
-fn parse(words: &[String]) -> Result<CompareOptions, String> {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seed = now.map_or(1, |now| now.as_secs());
-    let mut args = words.iter();
-    let broken = args.next().ok_or("no directory for broken files given")?.into();
-    let mut options = CompareOptions { seed, broken, count: None, seconds: 60 };
-    while let Some(arg) = args.next() {
-        let number = args.next().and_then(|value| value.parse().ok());
-        let number = || number.ok_or_else(|| format!("{arg} needs a number"));
-        match arg.as_str() {
-            "--seed" => options.seed = number()?,
-            "--count" => options.count = Some(number()?),
-            "--seconds" => options.seconds = number()?,
+/// Compares until the time is over or the number of files is reached; fails at the first difference.
+///
+/// `words` is `DIRECTORY [--seed N] [--count N] [--seconds N]`; files with a difference are kept in the directory.
+pub fn run(words: &[String]) -> Result<(), String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let kept = PathBuf::from(words.first().ok_or("no directory for broken files given")?);
+    let (mut seed, mut count, mut seconds) = (now.as_secs(), None, 60);
+    for pair in words[1..].chunks(2) {
+        let number = pair.get(1).and_then(|value| value.parse().ok());
+        let number = number.ok_or_else(|| format!("{} needs a number", pair[0]))?;
+        match pair[0].as_str() {
+            "--seed" => seed = number,
+            "--count" => count = Some(number),
+            "--seconds" => seconds = number,
             other => return Err(format!("unknown option {other}")),
         }
     }
-    Ok(options)
-}
-
-/// Compares until the time is over or the number of files is reached; fails at the first difference.
-pub fn run(words: &[String]) -> Result<(), String> {
-    let CompareOptions { seed, broken: kept, count, seconds } = parse(words)?;
     let lab = DumpLab::new();
     let mut random = Random::new(seed);
     let (began, mut last_progress) = (Instant::now(), Instant::now());

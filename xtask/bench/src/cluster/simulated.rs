@@ -2,7 +2,7 @@
 //! A node without a kernel: it has the session of a real node, and the bench sets its roles.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use vipwatch_api::InstanceRole;
@@ -10,8 +10,8 @@ use vipwatch_cluster::etcd::EtcdSettings;
 use vipwatch_cluster::key::Bucket;
 use vipwatch_cluster::record::{FORMAT, ReceivedAdverts, RoleRecord};
 use vipwatch_cluster::session::{
-    ClusterEvent, ClusterHandle, ClusterObserver, HeartbeatFacts, RecordSource, SessionSettings,
-    WantedRole,
+    ClusterCounters, ClusterEvent, ClusterHandle, ClusterObserver, HeartbeatFacts, RecordSource,
+    SessionSettings, WantedRole,
 };
 use vipwatch_cluster::view::ClusterView;
 use vipwatch_core::InstanceId;
@@ -49,18 +49,17 @@ pub fn router(number: usize) -> InstanceId {
 
 impl RecordSource for SimulatedRoles {
     fn instances(&self) -> Vec<InstanceId> {
-        self.seqs.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.lock_seqs().keys().cloned().collect()
     }
 
     fn role(&self, instance: &InstanceId) -> Option<WantedRole> {
-        let seqs = self.seqs.lock().unwrap_or_else(PoisonError::into_inner);
-        let seq = *seqs.get(instance)?;
+        let seq = *self.lock_seqs().get(instance)?;
         Some(WantedRole { bucket: Bucket::Router(instance.clone()), record: record(instance, seq) })
     }
 
     fn facts(&self) -> HeartbeatFacts {
-        let seqs = self.seqs.lock().unwrap_or_else(PoisonError::into_inner);
-        HeartbeatFacts { seq: 1, instances: u64::try_from(seqs.len()).unwrap_or(u64::MAX) }
+        let count = u64::try_from(self.lock_seqs().len());
+        HeartbeatFacts { seq: 1, instances: count.unwrap_or(u64::MAX) }
     }
 }
 
@@ -82,30 +81,15 @@ impl ClusterObserver for SimulatedRoles {
 }
 
 impl SimulatedRoles {
+    fn lock_seqs(&self) -> MutexGuard<'_, BTreeMap<InstanceId, i64>> {
+        self.seqs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits for a change of the view, at most for `limit`.
     fn wait_for_change(&self, limit: Duration) {
         let has_changed = self.has_changed.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.change.wait_timeout_while(has_changed, limit, |changed| !*changed);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
-    }
-}
-
-/// The counters of a publisher.
-#[derive(Clone, Copy)]
-pub struct Written {
-    pub keys: f64,
-    pub bytes: f64,
-    pub transactions: f64,
-}
-
-impl Written {
-    /// The growth since an earlier moment.
-    pub fn since(self, before: Self) -> Self {
-        Self {
-            keys: self.keys - before.keys,
-            bytes: self.bytes - before.bytes,
-            transactions: self.transactions - before.transactions,
-        }
     }
 }
 
@@ -152,11 +136,8 @@ impl Changes {
             let mut roles = view.roles(bucket);
             let is_there =
                 roles.any(|role| role.node.as_str() == node && wanted.is_met(&role.record));
-            if is_there {
-                arrived += 1;
-            } else {
-                missing += 1;
-            }
+            let counter = if is_there { &mut arrived } else { &mut missing };
+            *counter += 1;
             !is_there
         });
         arrived
@@ -201,7 +182,7 @@ impl BenchNode {
     /// Changes the roles of these routers; [`Self::publish`] tells the session.
     pub fn prepare(&self, routers: impl IntoIterator<Item = InstanceId>) -> Changes {
         let mut wanted = Vec::new();
-        let mut seqs = self.roles.seqs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seqs = self.roles.lock_seqs();
         for id in routers {
             if let Some(seq) = seqs.get_mut(&id) {
                 *seq += 1;
@@ -260,15 +241,9 @@ impl BenchNode {
         }
     }
 
-    /// What this node has written since its start.
-    pub fn written(&self) -> Written {
-        let counters = self.handle.counters();
-        let number = |value: u64| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
-        Written {
-            keys: number(counters.writes),
-            bytes: number(counters.written_bytes),
-            transactions: number(counters.transactions),
-        }
+    /// The counters of this node since its start.
+    pub fn counters(&self) -> ClusterCounters {
+        self.handle.counters()
     }
 }
 

@@ -93,16 +93,8 @@ fn unshare() -> Command {
             command.arg("--map-auto");
         }
     }
-    command.args([
-        "--net",
-        "--mount",
-        "--uts",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "--",
-    ]);
+    command.args(["--net", "--mount", "--uts", "--pid", "--fork"]);
+    command.args(["--kill-child", "--mount-proc", "--"]);
     command
 }
 
@@ -167,14 +159,8 @@ pub fn set_up() -> TaskResult {
     }
     // Pseudo-terminals of the sandbox's own: `ptmx` works only beside the directory that it belongs to.
     fs::create_dir("/run/dev/pts")?;
-    mount(&[
-        "-t",
-        "devpts",
-        "-o",
-        "newinstance,ptmxmode=0666,mode=0620",
-        "devpts",
-        "/run/dev/pts",
-    ])?;
+    let options = "newinstance,ptmxmode=0666,mode=0620";
+    mount(&["-t", "devpts", "-o", options, "devpts", "/run/dev/pts"])?;
     symlink("pts/ptmx", "/run/dev/ptmx")?;
     symlink("/proc/self/fd", "/run/dev/fd")?;
     for (number, name) in ["stdin", "stdout", "stderr"].iter().enumerate() {

@@ -10,52 +10,20 @@ use crate::source::{SourceFile, text_of, tracked_files};
 use crate::{TaskError, TaskResult, build, process};
 
 /// Crates that the drop-in must not link: async runtimes, TLS, HTTP servers, and crates that need much memory.
-const BANNED_IN_DROPIN: &[&str] = &[
-    "tokio",
-    "async-std",
-    "smol",
-    "mio",
-    "hyper",
-    "axum",
-    "rustls",
-    "openssl",
-    "native-tls",
-    "clap",
-    "tracing",
-    "serde",
-];
+const BANNED_IN_DROPIN: &str =
+    "tokio async-std smol mio hyper axum rustls openssl native-tls clap tracing serde";
 
 /// Crates that the switch must not link: it is one small static file that changes monitors as root.
-const BANNED_IN_SWITCH: &[&str] =
-    &["tokio", "async-std", "smol", "mio", "hyper", "axum", "rustls", "openssl", "native-tls"];
+const BANNED_IN_SWITCH: &str = "tokio async-std smol mio hyper axum rustls openssl native-tls";
 
 /// Crates of the HTTP server. The node does not know it: `cli` connects both. Its cluster view links an async runtime.
-const BANNED_IN_NODE: &[&str] = &["vipwatch-web", "prometheus-client"];
+const BANNED_IN_NODE: &str = "vipwatch-web prometheus-client";
 
-/// A call that only one file of the product may have.
-struct RestrictedCall {
-    call: &'static str,
-    /// The file that may have it.
-    path: &'static str,
-    message: &'static str,
-}
-
-const RESTRICTED_CALLS: &[RestrictedCall] = &[
-    RestrictedCall {
-        call: "RenameFlags::EXCHANGE",
-        path: "crates/outlets/src/state_file.rs",
-        message: "only state_file.rs replaces the state file",
-    },
-    RestrictedCall {
-        call: "move_into_link_name_space(",
-        path: "crates/linux/src/netns.rs",
-        message: "only netns.rs enters a namespace",
-    },
-    RestrictedCall {
-        call: "libc::fork(",
-        path: "crates/linux/src/process.rs",
-        message: "only process.rs forks",
-    },
+/// Calls that only one file of the product may have.
+const RESTRICTED_CALLS: [(&str, &str); 3] = [
+    ("RenameFlags::EXCHANGE", "crates/outlets/src/state_file.rs"),
+    ("move_into_link_name_space(", "crates/linux/src/netns.rs"),
+    ("libc::fork(", "crates/linux/src/process.rs"),
 ];
 
 /// Checks all rules; the error lists every violation.
@@ -100,9 +68,9 @@ fn lines_are_clean(file: &SourceFile, broken: &mut Vec<String>) {
         if file.path != "Cargo.lock" && machine_paths.iter().any(|path| line.contains(path)) {
             complain("an absolute path of one machine");
         }
-        for RestrictedCall { call, path, message } in RESTRICTED_CALLS {
-            if file.is_product() && line.contains(call) && file.path != *path {
-                complain(message);
+        for (call, path) in RESTRICTED_CALLS {
+            if file.is_product() && line.contains(call) && file.path != path {
+                complain(&format!("only {path} may use {call}"));
             }
         }
     }
@@ -146,7 +114,7 @@ fn packages_link_little(broken: &mut Vec<String>) -> TaskResult {
         let tree =
             process::text(build::cargo().args(["tree", "--package", package]).args(options))?;
         for name in tree.lines().filter_map(|line| line.split(' ').next()) {
-            if banned.contains(&name) {
+            if banned.split(' ').any(|banned| banned == name) {
                 broken.push(format!("{package} must not link {name}"));
             }
         }

@@ -76,28 +76,24 @@ impl Row {
     }
 
     fn is_met(&self) -> Option<bool> {
-        Some(match self.target? {
-            BenchTarget::AtMost(limit) => self.ours.is_some_and(|ours| ours <= limit),
-            BenchTarget::Multiple { times, measured, at_least, .. } => {
-                self.ours.is_some_and(|ours| ours <= (times * measured).max(at_least))
+        let target = self.target?;
+        let Some(ours) = self.ours else { return Some(false) };
+        let limit = match (target, self.first_peer()) {
+            (BenchTarget::AtMost(limit), _) => limit,
+            (BenchTarget::Multiple { times, measured, at_least, .. }, _) => {
+                (times * measured).max(at_least)
             }
-            BenchTarget::TimesLess(times) => match (self.ours, self.first_peer()) {
-                (Some(ours), Some(peer)) => ours * times <= peer,
-                // The peer did not reach the end.
-                (Some(_), None) => true,
-                (None, _) => false,
-            },
-            BenchTarget::MoreThanPeer(more) => self.compared(|ours, peer| ours <= peer + more),
-            BenchTarget::AtMostTimesPeer(times) => self.compared(|ours, peer| ours <= peer * times),
-            BenchTarget::AtLeastTimesPeer(times) => {
-                self.compared(|ours, peer| ours >= peer * times)
+            (BenchTarget::TimesLess(times), Some(peer)) => peer / times,
+            // The peer did not reach the end.
+            (BenchTarget::TimesLess(_), None) => f64::MAX,
+            (BenchTarget::MoreThanPeer(more), Some(peer)) => peer + more,
+            (BenchTarget::AtMostTimesPeer(times), Some(peer)) => peer * times,
+            (BenchTarget::AtLeastTimesPeer(times), Some(peer)) => {
+                return Some(ours >= peer * times);
             }
-        })
-    }
-
-    /// Whether both values were measured and the condition holds.
-    fn compared(&self, is_met: impl Fn(f64, f64) -> bool) -> bool {
-        self.ours.zip(self.first_peer()).is_some_and(|(ours, peer)| is_met(ours, peer))
+            (_, None) => return Some(false),
+        };
+        Some(ours <= limit)
     }
 
     fn target_text(&self) -> String {

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use crate::arguments::Arguments;
 use crate::{TaskError, TaskResult, build, process, provision};
-use files::{Layout, Package};
+use files::{Layout, PACKAGES};
 use programs::X86_64;
 pub use programs::vipwatch;
 use release::DistRelease;
@@ -145,8 +145,8 @@ fn make(extent: Extent, out: &Path, version: Option<&str>) -> Result<Vec<String>
     let inputs = DistInputs { release, vipwatch, dropin, switch, generated, work, out };
     progress("completions, manual pages, licences");
     generated::write(&inputs)?;
-    for package in Package::ALL {
-        progress(&format!("Debian package {}", package.name()));
+    for package in &PACKAGES {
+        progress(&format!("Debian package {}", package.name));
         made.push(deb::make(package, &inputs, extent)?);
     }
     if extent == Extent::Full {
@@ -166,8 +166,8 @@ const SUMS: &str = "SHA256SUMS";
 /// Makes what is shipped beside the Debian packages.
 fn other_formats(inputs: &DistInputs, progress: impl Fn(&str)) -> Result<Vec<String>, TaskError> {
     let mut made = Vec::new();
-    for package in Package::ALL {
-        progress(&format!("RPM {}", package.name()));
+    for package in &PACKAGES {
+        progress(&format!("RPM {}", package.name));
         made.push(rpm::make(package, inputs)?);
     }
     progress("archive");
@@ -204,7 +204,7 @@ fn tarball(inputs: &DistInputs) -> Result<String, TaskError> {
     let name = format!("vipwatch-{}-x86_64", inputs.release.version);
     let tree = inputs.work.join("archive");
     let mut readme = TARBALL_README.to_owned();
-    for package in Package::ALL {
+    for package in &PACKAGES {
         let files = files::files(package, Layout::Merged, inputs)?;
         archive::stage(&files, &tree.join(&name))?;
         for file in files {

@@ -2,7 +2,7 @@
 //! `cargo xtask fuzz`: runs the parsers of untrusted data on random input with libFuzzer. An input that makes a
 //! parser fail is kept and its path is printed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::arguments::Arguments;
@@ -40,14 +40,6 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 
      -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
      -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// How long a target runs.
-#[derive(Clone, Copy)]
-enum Extent {
-    Seconds(u64),
-    /// This many inputs, which are the same in every run.
-    Inputs(u64),
-}
-
 pub fn run(args: &[&str]) -> TaskResult {
     if let ["keepalived", rest @ ..] = args {
         return compare(rest);
@@ -58,9 +50,12 @@ pub fn run(args: &[&str]) -> TaskResult {
     args.finish()?;
     let targets = target.map_or_else(|| TARGETS.to_vec(), |target| vec![target]);
     let programs = build()?;
-    targets
-        .into_iter()
-        .try_for_each(|target| run_target(&programs, target, Extent::Seconds(seconds)))
+    let limit = format!("-max_total_time={seconds}");
+    for target in targets {
+        println!("── fuzz · {target}, for {seconds} s");
+        run_target(&programs, target, &target_directory().join("fuzz/corpus"), &[&limit])?;
+    }
+    Ok(())
 }
 
 /// Installs keepalived, and starts the program `xtask/compare` in the sandbox.
@@ -72,10 +67,17 @@ fn compare(args: &[&str]) -> TaskResult {
     sandbox::enter(&[&["fuzz", &program, &broken], args].concat(), &[])
 }
 
-/// Runs 20,000 inputs for each target, as a part of `cargo xtask test`.
+/// Runs 20,000 inputs for each target, as a part of `cargo xtask test`. They are the same in every run: no input is kept for
+/// the next one.
 pub fn briefly() -> TaskResult {
     let programs = build()?;
-    TARGETS.into_iter().try_for_each(|target| run_target(&programs, target, Extent::Inputs(20_000)))
+    let kept = target_directory().join("fuzz/brief");
+    let _ = std::fs::remove_dir_all(&kept);
+    for target in TARGETS {
+        println!("── fuzz · {target}, 20,000 inputs");
+        run_target(&programs, target, &kept, &["-runs=20000", "-seed=1"])?;
+    }
+    Ok(())
 }
 
 /// Builds all targets and returns their directory.
@@ -93,31 +95,17 @@ fn build() -> Result<PathBuf, TaskError> {
     Ok(directory.join(triple).join("release"))
 }
 
-/// Runs one target.
-fn run_target(programs: &std::path::Path, target: &str, extent: Extent) -> TaskResult {
+/// Runs one target. New inputs are kept below `kept`.
+fn run_target(programs: &Path, target: &str, kept: &Path, limits: &[&str]) -> TaskResult {
     let seeds = build::root().join("fuzz/corpus").join(target);
-    let kept = target_directory().join("fuzz/corpus").join(target);
+    let kept = kept.join(target);
     let broken = target_directory().join("fuzz/broken").join(target);
     for directory in [&kept, &broken] {
         std::fs::create_dir_all(directory)?;
     }
     let mut command = Command::new(programs.join(target));
     command.args(["-print_final_stats=1", "-verbosity=0", "-timeout=10", "-max_len=16384"]);
-    command.arg(format!("-artifact_prefix={}/", broken.display()));
-    match extent {
-        Extent::Seconds(seconds) => {
-            println!("── fuzz · {target}, for {seconds} s");
-            command.arg(format!("-max_total_time={seconds}")).arg(&kept);
-        }
-        Extent::Inputs(count) => {
-            println!("── fuzz · {target}, {count} inputs");
-            // No input is kept for the next run, so that all runs are equal.
-            let brief = target_directory().join("fuzz/brief").join(target);
-            let _ = std::fs::remove_dir_all(&brief);
-            std::fs::create_dir_all(&brief)?;
-            command.args([&format!("-runs={count}"), "-seed=1"]).arg(brief);
-        }
-    }
+    command.arg(format!("-artifact_prefix={}/", broken.display())).args(limits).arg(kept);
     let output = command.arg(&seeds).output()?;
     let log = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {

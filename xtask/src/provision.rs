@@ -228,13 +228,9 @@ pub fn cargo_cyclonedx() -> Result<PathBuf, TaskError> {
 fn cargo_tool(name: &str, version: &str, options: &[&str]) -> Result<PathBuf, TaskError> {
     let tools = cache_directory()?.join(format!("{name}-{version}"));
     let built = tools.join("bin").join(name);
-    let installed = find(name).or_else(|| {
-        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-        let home =
-            home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))?;
-        Some(home.join("bin").join(name)).filter(|path| path.is_file())
-    });
-    if let Some(path) = installed.or_else(|| Some(built.clone()).filter(|path| path.is_file())) {
+    let installed = build::cargo_home().map(|home| home.join("bin").join(name));
+    let existing = installed.into_iter().chain([built.clone()]).find(|path| path.is_file());
+    if let Some(path) = find(name).or(existing) {
         return Ok(path);
     }
     let _lock = lock_cache()?;

@@ -10,14 +10,14 @@ use super::{DistInputs, Extent};
 use crate::{TaskError, build, process, provision};
 
 /// Makes the Debian package; returns its name. Packages for tests are compressed quickly.
-pub fn make(package: Package, inputs: &DistInputs, extent: Extent) -> Result<String, TaskError> {
-    let directory = inputs.work.join("deb").join(package.name());
+pub fn make(package: &Package, inputs: &DistInputs, extent: Extent) -> Result<String, TaskError> {
+    let directory = inputs.work.join("deb").join(package.name);
     fs::create_dir_all(&directory)?;
     let files = files::files(package, Layout::Debian, inputs)?;
     let manifest = directory.join("Cargo.toml");
     build::write(&manifest, manifest_text(package, &files, inputs)?.as_bytes())?;
     build::write(&directory.join("lib.rs"), b"")?;
-    let name = format!("{}_{}-1_amd64.deb", package.name(), inputs.release.version);
+    let name = format!("{}_{}-1_amd64.deb", package.name, inputs.release.version);
     let mut command = Command::new(provision::cargo_deb()?);
     command.args(["--no-build", "--no-strip", "--no-dbgsym", "--quiet", "--compress-system"]);
     match extent {
@@ -35,11 +35,11 @@ pub fn make(package: Package, inputs: &DistInputs, extent: Extent) -> Result<Str
 
 /// The manifest that cargo-deb reads: the fields of `packaging/deb/NAME/control.toml` and the list of files.
 fn manifest_text(
-    package: Package,
+    package: &Package,
     files: &[PackagedFile],
     inputs: &DistInputs,
 ) -> Result<String, TaskError> {
-    let name = package.name();
+    let name = package.name;
     let scripts = build::root().join("packaging/deb").join(name);
     let fields = fs::read_to_string(scripts.join("control.toml"))?;
     let changelog = inputs.generated.join(format!("{name}.changelog"));
@@ -48,7 +48,7 @@ fn manifest_text(
          description = \"{}\"\n\n[lib]\npath = \"lib.rs\"\n\n[package.metadata.deb]\n{fields}\
          maintainer-scripts = \"{}\"\nchangelog = \"{}\"\n",
         inputs.release.version,
-        package.summary(),
+        package.summary,
         scripts.display(),
         changelog.display(),
     );

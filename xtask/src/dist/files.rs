@@ -9,40 +9,30 @@ use super::DistInputs;
 use crate::{TaskError, TaskResult, build};
 
 /// A package of the distribution.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Package {
-    /// The command `vipwatch` and its services.
-    Vipwatch,
-    /// The drop-in for Neutron.
-    Neutron,
-}
-
-impl Package {
-    pub const ALL: [Self; 2] = [Self::Vipwatch, Self::Neutron];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Vipwatch => "vipwatch",
-            Self::Neutron => "vipwatch-neutron",
-        }
-    }
-
+#[derive(PartialEq, Eq)]
+pub struct Package {
+    pub name: &'static str,
     /// The directories below `crates` of its programs, the main program first. The crate of `x` is `vipwatch-x`.
-    pub fn crate_directories(self) -> &'static [&'static str] {
-        match self {
-            Self::Vipwatch => &["cli"],
-            Self::Neutron => &["dropin", "switch"],
-        }
-    }
-
+    pub crate_directories: &'static [&'static str],
     /// The first line of the description.
-    pub fn summary(self) -> &'static str {
-        match self {
-            Self::Vipwatch => "follows every virtual address of a machine",
-            Self::Neutron => "native monitor for the HA routers of OpenStack Neutron",
-        }
-    }
+    pub summary: &'static str,
 }
+
+/// The command `vipwatch` and its services.
+const VIPWATCH: Package = Package {
+    name: "vipwatch",
+    crate_directories: &["cli"],
+    summary: "follows every virtual address of a machine",
+};
+
+/// The drop-in for Neutron.
+const NEUTRON: Package = Package {
+    name: "vipwatch-neutron",
+    crate_directories: &["dropin", "switch"],
+    summary: "native monitor for the HA routers of OpenStack Neutron",
+};
+
+pub const PACKAGES: [Package; 2] = [VIPWATCH, NEUTRON];
 
 /// Where a format puts files.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,7 +69,7 @@ pub const CONFIG: &str = "etc/vipwatch/vipwatch.toml";
 pub const CONFIG_SOURCE: &str = "packaging/etc/vipwatch.toml";
 
 /// Files of the repository, and their places in the package.
-const VIPWATCH: [(&str, &str); 6] = [
+const VIPWATCH_FILES: [(&str, &str); 6] = [
     (CONFIG_SOURCE, CONFIG),
     ("packaging/vipwatch.toml", "usr/share/doc/vipwatch/examples/vipwatch.toml"),
     ("packaging/examples/fewer-rights.conf", "usr/share/doc/vipwatch/examples/fewer-rights.conf"),
@@ -88,7 +78,7 @@ const VIPWATCH: [(&str, &str); 6] = [
     ("docs/README.md", "usr/share/doc/vipwatch/README.md"),
 ];
 
-const NEUTRON: [(&str, &str); 7] = [
+const NEUTRON_FILES: [(&str, &str); 7] = [
     ("packaging/neutron/neutron-setup", "usr/lib/vipwatch/neutron-setup"),
     ("packaging/man/vipwatch-neutron-switch.8", "usr/share/man/man8/vipwatch-neutron-switch.8"),
     (
@@ -109,25 +99,24 @@ const NEUTRON: [(&str, &str); 7] = [
 
 /// Lists the files of a package, sorted by destination.
 pub fn files(
-    package: Package,
+    package: &Package,
     layout: Layout,
     inputs: &DistInputs,
 ) -> Result<Vec<PackagedFile>, TaskError> {
     let mut list = List(Vec::new());
-    match package {
-        Package::Vipwatch => vipwatch(&mut list, layout, inputs)?,
-        Package::Neutron => {
-            list.add(&inputs.dropin, "usr/lib/vipwatch/neutron-keepalived-state-change")?;
-            list.add(&inputs.switch, "usr/sbin/vipwatch-neutron-switch")?;
-            list.add_tracked(&NEUTRON)?;
-        }
+    if *package == VIPWATCH {
+        vipwatch(&mut list, layout, inputs)?;
+    } else {
+        list.add(&inputs.dropin, "usr/lib/vipwatch/neutron-keepalived-state-change")?;
+        list.add(&inputs.switch, "usr/sbin/vipwatch-neutron-switch")?;
+        list.add_tracked(&NEUTRON_FILES)?;
     }
     // A page belongs to the program that it describes.
     list.add_directory(&inputs.generated.join("man"), |page| {
         let is_neutron =
             page.starts_with("vipwatch-neutron") || page.starts_with("neutron-keepalived");
         let (_, section) = page.rsplit_once('.')?;
-        let is_ours = is_neutron == (package == Package::Neutron);
+        let is_ours = is_neutron == (*package == NEUTRON);
         is_ours.then(|| format!("usr/share/man/man{section}/{page}"))
     })?;
     documents(&mut list, package, layout, inputs)?;
@@ -167,7 +156,7 @@ impl List {
 
 fn vipwatch(list: &mut List, layout: Layout, inputs: &DistInputs) -> TaskResult {
     list.add(&inputs.vipwatch, "usr/bin/vipwatch")?;
-    list.add_tracked(&VIPWATCH)?;
+    list.add_tracked(&VIPWATCH_FILES)?;
     let (units, zsh) = match layout {
         Layout::Debian => ("lib/systemd/system", "usr/share/zsh/vendor-completions"),
         Layout::Merged => ("usr/lib/systemd/system", "usr/share/zsh/site-functions"),
@@ -189,8 +178,13 @@ fn vipwatch(list: &mut List, layout: Layout, inputs: &DistInputs) -> TaskResult 
     Ok(())
 }
 
-fn documents(list: &mut List, package: Package, layout: Layout, inputs: &DistInputs) -> TaskResult {
-    let name = package.name();
+fn documents(
+    list: &mut List,
+    package: &Package,
+    layout: Layout,
+    inputs: &DistInputs,
+) -> TaskResult {
+    let name = package.name;
     let root = build::root();
     let licenses = inputs.generated.join(format!("{name}.licenses.gz"));
     list.add(&licenses, format!("usr/share/doc/{name}/third-party-licenses.gz"))?;

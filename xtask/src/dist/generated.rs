@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::files::Package;
+use super::files::{PACKAGES, Package};
 use super::{DistInputs, DistRelease, archive};
 use crate::{TaskError, TaskResult, build, man, process};
 
@@ -23,8 +23,8 @@ pub fn write(inputs: &DistInputs) -> TaskResult {
         build::write(&directory.join("completions").join(shell), &text)?;
     }
     man::write(&directory.join("man"))?;
-    for package in Package::ALL {
-        let name = package.name();
+    for package in &PACKAGES {
+        let name = package.name;
         let changelog = changelog(name, release)?;
         build::write(&directory.join(format!("{name}.changelog")), changelog.as_bytes())?;
         let licenses_file = directory.join(format!("{name}.licenses"));
@@ -45,7 +45,7 @@ fn changelog(name: &str, release: &DistRelease) -> Result<String, TaskError> {
 }
 
 /// The licences of the crates that the programs of a package link, with equal texts once.
-fn licenses(package: Package) -> Result<String, TaskError> {
+fn licenses(package: &Package) -> Result<String, TaskError> {
     let linked = linked_crates(package)?;
     let metadata =
         process::output(build::cargo().args(["metadata", "--format-version=1", "--locked"]))?;
@@ -76,8 +76,8 @@ fn licenses(package: Package) -> Result<String, TaskError> {
 }
 
 /// `name vVERSION` of each crate in the programs of a package, without those that only run in the compiler.
-fn linked_crates(package: Package) -> Result<BTreeSet<String>, TaskError> {
-    let crates = package.crate_directories().iter();
+fn linked_crates(package: &Package) -> Result<BTreeSet<String>, TaskError> {
+    let crates = package.crate_directories.iter();
     let text = process::text(
         build::cargo()
             .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])

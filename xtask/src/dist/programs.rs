@@ -72,10 +72,7 @@ fn program(package: &str, name: &str, profile: &str, target: &str) -> Result<Pat
 
 /// Removes the paths of this machine from the programs, and sets compiler and linker for musl.
 fn set_environment(command: &mut Command, directory: &Path) -> TaskResult {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
-        .ok_or_else(|| TaskError("neither CARGO_HOME nor HOME is set".to_owned()))?;
+    let home = build::cargo_home().ok_or("neither CARGO_HOME nor HOME is set")?;
     // ORDER: the last prefix that matches counts, and the build directory may be in the repository.
     let prefixes =
         [(build::root(), "/vipwatch"), (home, "/cargo"), (directory.to_owned(), "/build")];

@@ -12,8 +12,8 @@ use super::{DistInputs, archive};
 use crate::{TaskError, TaskResult, build, process};
 
 /// Makes the RPM; returns its name.
-pub fn make(package: Package, inputs: &DistInputs) -> Result<String, TaskError> {
-    let (name, release) = (package.name(), &inputs.release);
+pub fn make(package: &Package, inputs: &DistInputs) -> Result<String, TaskError> {
+    let (name, release) = (package.name, &inputs.release);
     let directory = inputs.work.join("rpm").join(name);
     let tree = directory.join("tree");
     fs::create_dir_all(&tree)?;

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::DistInputs;
-use super::files::Package;
+use super::files::PACKAGES;
 use crate::{TaskError, TaskResult, build, process, provision};
 
 /// The name that cargo-cyclonedx gives to its documents, which it writes beside each manifest.
@@ -26,13 +26,13 @@ pub fn make(inputs: &DistInputs) -> Result<Vec<String>, TaskError> {
             .current_dir(&copy),
     )?;
     let mut made = Vec::new();
-    for package in Package::ALL {
+    for package in &PACKAGES {
         let mut value = Value::Null;
-        for directory in package.crate_directories() {
+        for directory in package.crate_directories {
             let document = read(&copy, directory)?;
             if value.is_null() { value = document } else { merge(&mut value, document) }
         }
-        let name = format!("{}-{}.cdx.json", package.name(), inputs.release.version);
+        let name = format!("{}-{}.cdx.json", package.name, inputs.release.version);
         build::write(&inputs.out.join(&name), &serde_json::to_vec_pretty(&value)?)?;
         made.push(name);
     }

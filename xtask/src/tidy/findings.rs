@@ -95,7 +95,12 @@ pub(super) fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-fn compare(path: &str, names: &BTreeSet<&str>, listed: &BTreeSet<&str>, broken: &mut Vec<String>) {
+pub(super) fn compare(
+    path: &str,
+    names: &BTreeSet<&str>,
+    listed: &BTreeSet<&str>,
+    broken: &mut Vec<String>,
+) {
     for name in names.difference(listed) {
         broken.push(format!("{path}: the finding {name} is missing"));
     }

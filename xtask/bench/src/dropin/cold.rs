@@ -5,7 +5,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use vipwatch_testkit::pause;
+use vipwatch_testkit::{Random, pause};
 
 use super::limit::distance;
 use super::{
@@ -35,7 +35,7 @@ pub(super) fn run(paths: &ProgramPaths, gap: &IdleGap, count: usize, rows: &mut 
         progress(&format!("change after {}", gap.name), program);
         Measured { program, setup: setup(paths, program), times: ChangeTimes::default() }
     });
-    let mut random = 0x9e37_79b9_7f4a_7c15;
+    let mut random = Random::new(1);
     let mut wait = || gap.wait(&mut random);
     for turn in 0..count {
         for one in &mut both {
@@ -57,11 +57,8 @@ pub(super) fn run(paths: &ProgramPaths, gap: &IdleGap, count: usize, rows: &mut 
 
 impl IdleGap {
     /// Waits for a pseudo-random time of the range; the sequence is the same in every run.
-    fn wait(&self, random: &mut u64) {
-        *random ^= *random << 13;
-        *random ^= *random >> 7;
-        *random ^= *random << 17;
-        let (from, to) = (*self.milliseconds.start(), *self.milliseconds.end());
-        pause(Duration::from_millis(from + *random % (to - from + 1)));
+    fn wait(&self, random: &mut Random) {
+        let times: Vec<u64> = self.milliseconds.clone().collect();
+        pause(Duration::from_millis(times[random.below(times.len())]));
     }
 }

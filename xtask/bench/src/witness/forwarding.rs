@@ -10,15 +10,10 @@ use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
 use crate::measure::{Samples, write_file};
 
-/// Which links are captured.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum LinkCapture {
-    Off,
-    /// Received adverts, the default.
-    Received,
-    /// Received and sent adverts, the default of links `ha-*` only.
-    ReceivedAndSent,
-}
+/// Settings for the links that are captured: none; received adverts, the default; received and sent adverts, the default of
+/// links `ha-*` only.
+const MODES: [&str; 3] =
+    ["[witness]\nenabled = false\n", "[witness]\n", "[witness]\nsent = [\"eth*\"]\n"];
 
 /// Throughput of the router, medians.
 #[derive(Clone, Copy, Default)]
@@ -86,7 +81,7 @@ impl RoutedPath {
     }
 
     /// The node in the router's namespace, with an instance on each link.
-    fn node(&self, subject: &Path, capture: LinkCapture) -> NodeFixture {
+    fn node(&self, subject: &Path, settings: &str) -> NodeFixture {
         let fixture = NodeFixture::new(subject, self.lab.path()).on(&self.router);
         let instances = [0, 1].map(|number| {
             format!(
@@ -97,26 +92,21 @@ impl RoutedPath {
             )
         });
         write_file(&fixture.keepalived_conf(), &instances.concat());
-        fixture.configure(match capture {
-            LinkCapture::Off => "[witness]\nenabled = false\n",
-            LinkCapture::Received => "[witness]\n",
-            LinkCapture::ReceivedAndSent => "[witness]\nsent = [\"eth*\"]\n",
-        });
+        fixture.configure(settings);
         fixture
     }
 }
 
-/// Measures the three modes in turn, so that a change of the machine's load affects all. The result has their order.
+/// Measures the three [`MODES`] in turn, so that a change of the machine's load affects all. The result has their order.
 pub fn throughput(subject: &Path, rounds: usize, span: Duration) -> [Throughput; 3] {
     let path = RoutedPath::new();
-    let modes = [LinkCapture::Off, LinkCapture::Received, LinkCapture::ReceivedAndSent];
     let mut tcp: [Vec<f64>; 3] = Default::default();
     let mut udp: [Vec<f64>; 3] = Default::default();
     for _ in 0..rounds {
-        for (index, mode) in modes.into_iter().enumerate() {
+        for (index, mode) in MODES.into_iter().enumerate() {
             let fixture = path.node(subject, mode);
             let node = fixture.start();
-            let wanted = if mode == LinkCapture::Off { 0 } else { 2 };
+            let wanted = if index == 0 { 0 } else { 2 };
             wait_for("the capture", || {
                 let read = || std::fs::read_to_string("/proc/thread-self/net/packet");
                 let table = path.router.visit(read).ok()?;

@@ -116,12 +116,11 @@ impl EtcdConnection {
             if cursor.revision == 0 {
                 cursor.revision = revision(answer.header);
             }
-            let values: Vec<StoredValue> = answer.kvs.into_iter().map(stored).collect();
-            cursor.next = match answer_end(&values) {
+            cursor.next = match answer_end(&answer.kvs) {
                 Some(next) if answer.more => next,
                 _ => Vec::new(),
             };
-            return Ok(Some(values));
+            return Ok(Some(answer.kvs.into_iter().map(stored).collect()));
         }
     }
 
@@ -137,10 +136,11 @@ impl EtcdConnection {
             match self.read_batch(batch, revision).await {
                 Ok(answers) => {
                     for (prefix, answer) in batch.iter().zip(answers) {
+                        let next = answer_end(&answer.kvs).filter(|_| answer.more);
                         let values = answer.kvs.into_iter().map(stored).collect();
                         let mut values = RangeValues { prefix: prefix.clone(), values };
-                        if answer.more {
-                            self.read_rest(&mut values, revision).await?;
+                        if let Some(next) = next {
+                            self.read_rest(&mut values, next, revision).await?;
                         }
                         range(values);
                     }
@@ -151,7 +151,7 @@ impl EtcdConnection {
                 }
                 Err(EtcdError::TooLong { .. }) => {
                     let mut values = RangeValues { prefix: batch[0].clone(), values: Vec::new() };
-                    self.read_rest(&mut values, revision).await?;
+                    self.read_rest(&mut values, batch[0].as_bytes().to_vec(), revision).await?;
                     range(values);
                 }
                 Err(error) => return Err(error),
@@ -175,9 +175,13 @@ impl EtcdConnection {
         Ok(answer.responses.into_iter().filter_map(|answer| answer.response_range))
     }
 
-    /// Reads the keys of a range after those that are there already.
-    async fn read_rest(&self, range: &mut RangeValues, revision: i64) -> Result<(), EtcdError> {
-        let next = answer_end(&range.values).unwrap_or_else(|| range.prefix.as_bytes().to_vec());
+    /// Reads the keys of a range from `next` on.
+    async fn read_rest(
+        &self,
+        range: &mut RangeValues,
+        next: Vec<u8>,
+        revision: i64,
+    ) -> Result<(), EtcdError> {
         let mut cursor = Cursor { next, limit: PAGE, revision };
         let end = prefix_end(&range.prefix);
         while let Some(values) = self.read_page(&mut cursor, &end).await? {
@@ -231,9 +235,10 @@ pub(crate) fn revision(header: Option<ResponseHeader>) -> i64 {
     header.map_or(0, |header| header.revision)
 }
 
-/// The first key after the last one of these.
-fn answer_end(values: &[StoredValue]) -> Option<Vec<u8>> {
-    let mut next = values.last()?.key.clone().into_bytes();
+/// The first key after the last one of these. It has the bytes of the key: the text of a key that is not UTF-8 may sort
+/// before the key, and a read would not end.
+fn answer_end(entries: &[KeyValue]) -> Option<Vec<u8>> {
+    let mut next = entries.last()?.key.clone();
     next.push(0);
     Some(next)
 }

@@ -50,6 +50,33 @@ fn a_range_of_several_pages_is_read_at_one_revision() {
 }
 
 #[test]
+fn keys_that_are_not_text_do_not_make_a_read_endless() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    block_on(async {
+        let connection = connect(&etcd).await;
+        // More than a page. The replacement character of the first byte sorts before that byte.
+        for number in 0..600 {
+            let key = [b"/range/\xff", format!("{number:05}").as_bytes()].concat();
+            let put = PutRequest { key, value: b"value".to_vec(), lease: 0 };
+            connection.call("a put", put).await.unwrap();
+        }
+        let mut count = 0;
+        let read = connection.read_prefix("/range/", 0, |page| {
+            count += page.len();
+            assert!(count <= 600, "a key is read twice");
+        });
+        let revision = read.await.unwrap();
+        assert_eq!(count, 600);
+        let prefixes = ["/range/".to_owned()];
+        let all =
+            connection.read_prefixes(&prefixes, revision, |range| count -= range.values.len());
+        all.await.unwrap();
+        assert_eq!(count, 0);
+    });
+}
+
+#[test]
 fn values_that_are_too_long_together_are_read_in_smaller_pages() {
     let lab = Lab::new();
     let etcd = Etcd::single(lab.path());

@@ -63,6 +63,8 @@ pub fn dropin() -> Result<PathBuf, TaskError> {
     eprintln!(
         "xtask: cannot install the compiler target {musl}; linking against static glibc instead"
     );
+    // An earlier build for musl would be taken for this one.
+    let _ = std::fs::remove_file(dropin_path());
     let mut command = cargo();
     command.args(build).arg(dropin_target("gnu"));
     process::run(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))?;

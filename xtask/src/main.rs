@@ -94,6 +94,7 @@ fn run(args: &[&str]) -> TaskResult {
         return run_in_sandbox(rest);
     }
     if *command == sandbox::INSIDE_AS_ROOT {
+        sandbox::end_with_standard_input();
         return test::run_programs(rest);
     }
     if *command == test::STEP {

@@ -15,6 +15,7 @@ pub fn fetch(is_full: bool) -> TaskResult {
     }
     provision::cargo_deb()?;
     provision::neutron("29.0.0")?;
+    let _lock = provision::lock_cache()?;
     vipwatch_packages::archive(&vipwatch_packages::suite(), &roots()?);
     Ok(())
 }

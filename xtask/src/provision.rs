@@ -120,9 +120,15 @@ pub fn cache_directory() -> Result<PathBuf, TaskError> {
 }
 
 /// Waits until no other clone fetches software into the same directory.
-fn lock_cache() -> Result<std::fs::File, TaskError> {
+pub fn lock_cache() -> Result<std::fs::File, TaskError> {
     let path = cache_directory()?.join("lock");
-    let file = std::fs::File::options().create(true).truncate(false).write(true).open(path)?;
+    let file = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| {
+        TaskError(format!(
+            "cannot write {}: {error}\n  hint: give the directory to this user (a run with sudo may own it), or set XDG_CACHE_HOME",
+            path.display()
+        ))
+    })?;
     if file.try_lock().is_err() {
         eprintln!("xtask: waiting for another command that fetches software");
         file.lock()?;
@@ -358,8 +364,16 @@ fn npm_file(package: &NpmArchive, file: &str) -> Result<PathBuf, TaskError> {
         return Ok(wanted);
     }
     let _lock = lock_cache()?;
-    std::fs::create_dir_all(&directory)?;
+    if wanted.exists() {
+        return Ok(wanted);
+    }
     eprintln!("xtask: fetching {name} {version} from npm into {}", directory.display());
+    // The name of the directory says that everything is in it.
+    let (complete, directory) = (&directory, directory.with_extension("partial"));
+    for earlier in [&directory, complete] {
+        let _ = std::fs::remove_dir_all(earlier);
+    }
+    std::fs::create_dir_all(&directory)?;
     let archive = format!("{name}-{version}.tgz");
     let fetched = if let Some(npm) = find("npm") {
         let package = format!("{name}@{version}");
@@ -374,13 +388,14 @@ fn npm_file(package: &NpmArchive, file: &str) -> Result<PathBuf, TaskError> {
         TaskError(format!(
             "cannot fetch {name} {version}: {reason}\n  hint: put the file {archive} of the npm registry into {}, \
              and run `tar -xzf {archive}` there",
-            directory.display()
+            complete.display()
         ))
     })?;
     let sum = format!("{sha512}  {archive}\n");
     std::fs::File::create(directory.join("sum"))?.write_all(sum.as_bytes())?;
     process::output(Command::new("sha512sum").args(["--check", "sum"]).current_dir(&directory))?;
     process::output(Command::new("tar").args(["-xzf", &archive]).current_dir(&directory))?;
+    std::fs::rename(&directory, complete)?;
     Ok(wanted)
 }
 

@@ -36,18 +36,25 @@ pub fn enter(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
 /// Runs this program again as root, in new namespaces for mounts and processes only: the tests of the packages boot
 /// systems with a systemd, and use the network for the packages of Debian.
 pub fn enter_as_root(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
-    let mut command = bound_command();
+    let mut command = Command::new(if is_root() { "env" } else { "sudo" });
     if !is_root() {
-        command.args(["sudo", "-n"]);
+        command.args(["-n", "env"]);
     }
-    command.arg("env");
+    // The process in the namespaces ends when this pipe is closed. The kernel does not bind a process to its parent that
+    // sudo has started.
+    command.stdin(Stdio::piped());
     let path = std::env::var("PATH").unwrap_or_default();
     command.arg(format!("PATH={path}:/usr/sbin:/sbin"));
     command.args(environment.iter().map(|(name, value)| format!("{name}={value}")));
     command.args(["unshare", "--mount", "--propagation", "private", "--pid", "--fork"]);
     command.args(["--kill-child", "--mount-proc", "--"]);
     command.arg(std::env::current_exe()?).arg(INSIDE_AS_ROOT).args(args);
-    if command.status()?.success() {
+    let mut child = command.spawn()?;
+    // `wait` would close the pipe.
+    let pipe = child.stdin.take();
+    let status = child.wait()?;
+    drop(pipe);
+    if status.success() {
         return Ok(());
     }
     Err(TaskError("the tests of the packages failed; see above".to_owned()))
@@ -64,6 +71,14 @@ pub fn bound_command() -> Command {
 /// Appends the program and the arguments of another command.
 fn append(command: &mut Command, other: &Command) {
     command.arg(other.get_program()).args(other.get_args());
+}
+
+/// Ends this process, and so its process namespace, when standard input is closed; see [`enter_as_root`].
+pub fn end_with_standard_input() {
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        std::process::exit(1);
+    });
 }
 
 /// Fails if this program can neither be root nor become root without a password.

@@ -98,7 +98,9 @@ pub fn run_seed(options: &RunOptions, seed: u64, directory: &Path) -> RunVerdict
 fn record(options: &RunOptions, seed: u64, directory: &Path) -> LabResult {
     let _ = std::fs::remove_dir_all(directory);
     std::fs::create_dir_all(directory)?;
-    let mut command = Command::new("unshare");
+    // The lab ends together with this process.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", "unshare"]);
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user", "--map-auto"]);
     }

@@ -133,7 +133,7 @@ pub fn archive(suite: &str, roots: &Path) -> PathBuf {
         return archive;
     }
     eprintln!("making the Debian root {} (some minutes, once)", archive.display());
-    let partial = archive.with_extension("partial.tar");
+    let partial = archive.with_extension(format!("{}.partial.tar", std::process::id()));
     let include = format!("--include={}", INCLUDED.join(","));
     run(Command::new("mmdebstrap")
         .args(["--quiet", "--variant=minbase", &include])

@@ -48,10 +48,13 @@ pub fn run(options: &TestOptions) -> TaskResult {
         }
     }
     let mut report = Report::new(&suites, steps::run(steps)?, !options.filter.is_empty());
-    if std::env::var_os("CI").is_some_and(|value| value == "true") {
-        repeat_failed(&mut report)?;
-    }
-    let result = report.finish();
+    report.print_failures();
+    let repeated = if std::env::var_os("CI").is_some_and(|value| value == "true") {
+        repeat_failed(&mut report)
+    } else {
+        Ok(())
+    };
+    let result = report.finish().and(repeated);
     if options.is_full && options.suites.is_empty() {
         return result.and_then(|()| bench::all_quickly());
     }
@@ -145,18 +148,18 @@ fn queue(suite: Suite) -> &'static str {
 
 /// Runs each failed test of the suites with real programs once more, alone.
 fn repeat_failed(report: &mut Report) -> Result<(), TaskError> {
-    for (suite, test) in report.repeatable() {
+    for (number, (suite, test)) in report.repeatable().into_iter().enumerate() {
         println!("once more, alone: {test}");
-        let results = steps::run(vec![again(suite, &test)])?;
+        let results = steps::run(vec![again(suite, &test, number + 1)])?;
         report.repeated(suite, &test, &results);
     }
     Ok(())
 }
 
 /// The step that runs one test.
-fn again(suite: Suite, test: &TestName) -> Step {
+fn again(suite: Suite, test: &TestName, number: usize) -> Step {
     let args = vec!["run", suite.name(), "--exact", &test.program, &test.name];
-    step(&format!("{}-again", suite.name()), args, "again")
+    step(&format!("{}-again-{number}", suite.name()), args, "again")
 }
 
 #[cfg(test)]

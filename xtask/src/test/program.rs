@@ -30,11 +30,12 @@ pub fn run(args: &[&str]) -> TaskResult {
         let result = run_program(program[1], &mut command(suite, program[2], filter))?;
         outcome.add(result);
     }
-    if let Some(path) = std::env::var_os(RESULTS) {
-        outcome.write(Path::new(&path))?;
-    }
     if let Some(path) = std::env::var_os(TABLE) {
         outcome.write_table(Path::new(&path))?;
+    }
+    // ORDER: last, so that a step whose outcome exists has done all its work.
+    if let Some(path) = std::env::var_os(RESULTS) {
+        outcome.write(Path::new(&path))?;
     }
     outcome.finish()
 }
@@ -59,6 +60,7 @@ fn run_program(program: &str, command: &mut Command) -> Result<Outcome, TaskErro
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut outcome = Outcome::default();
     let mut output = FailureOutput::default();
+    let mut summary = None;
     let test_name = |name: &str| TestName { program: program.to_owned(), name: name.to_owned() };
     let stdout = child
         .stdout
@@ -72,12 +74,20 @@ fn run_program(program: &str, command: &mut Command) -> Result<Outcome, TaskErro
             _ => output.read(&line),
         }
         println!("{line}");
+        if line.starts_with("test result: ") {
+            summary = Some(line);
+        }
     }
     outcome.failures = output.lines;
     let status = child.wait()?;
-    if !status.success() && outcome.failed.is_empty() {
-        // For example a signal: no test is named.
-        outcome.failures.push(format!("{program} ended with {status}"));
+    let (passed, failed) = (outcome.passed.len(), outcome.failed.len());
+    let is_whole =
+        summary.is_some_and(|line| line.contains(&format!(" {passed} passed; {failed} failed;")));
+    // libtest ends with 0, or with 101 if a test has failed.
+    if !is_whole || !matches!(status.code(), Some(0 | 101)) {
+        outcome.failures.push(format!(
+            "{program} ended with {status}, after {passed} passed and {failed} failed tests that are known"
+        ));
         outcome.failed.push(test_name(""));
     }
     Ok(outcome)
@@ -132,6 +142,22 @@ mod tests {
             "",
         ];
         assert_eq!(failures.lines, expected);
+    }
+
+    #[test]
+    fn a_program_that_ends_before_its_last_test_has_failed_as_a_whole() {
+        let outcome = |script: &str| {
+            run_program("node/unit", Command::new("sh").args(["-c", script])).ok().unwrap()
+        };
+        let died = outcome("echo 'test a ... ok'; echo 'test b ... FAILED'; kill -ABRT $$");
+        assert_eq!(died.failed.len(), 2, "the test, and the program");
+        let summary = "test result: FAILED. 1 passed; 1 failed; 0 ignored";
+        let ended = outcome(&format!(
+            "echo 'test a ... ok'; echo 'test b ... FAILED'; echo '{summary}'; exit 101"
+        ));
+        assert_eq!(ended.failed.len(), 1);
+        let lost = outcome(&format!("echo 'test a ... ok'; echo '{summary}'; exit 101"));
+        assert_eq!(lost.failed[0].name, "", "a result was not read");
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub fn run(options: &TestOptions, count: u32) -> TaskResult {
     }
     let _load = options.has_load.then(BusyLoops::start).transpose()?;
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();
+    let mut passed = 0;
     for round in 1..=count {
         println!("round {round} of {count}");
         let mut steps = suite_steps(&suites, options);
@@ -29,12 +30,17 @@ pub fn run(options: &TestOptions, count: u32) -> TaskResult {
             step.after.clear();
         }
         let report = Report::new(&suites, steps::run(steps)?, !options.filter.is_empty());
+        report.print_failures();
+        passed += report.passed();
         for name in report.failed_names() {
             *failures.entry(name).or_default() += 1;
         }
     }
+    if failures.is_empty() && passed == 0 {
+        return Err(TaskError("no test has this text in its name".to_owned()));
+    }
     if failures.is_empty() {
-        println!("\nno test failed in {count} rounds");
+        println!("\nno test failed in {count} rounds, {passed} passed");
         return Ok(());
     }
     println!("\n{:>6}  test", "failed");

@@ -13,12 +13,15 @@ use crate::{TaskError, TaskResult, build};
 /// Last lines of the log of a failed step without tests.
 const LOG_LINES: usize = 60;
 
+/// Number of failed tests up to which each runs once more.
+const MAX_REPEATED: usize = 5;
+
 /// The results of all steps.
 pub struct Report {
     results: Vec<StepResult>,
     /// The outcomes of the suites with tests.
     outcomes: Vec<(Suite, Outcome)>,
-    flaky: Vec<TestName>,
+    flaky: Vec<(Suite, TestName)>,
     /// Whether only tests with a text in their name run.
     has_filter: bool,
 }
@@ -33,11 +36,10 @@ impl Report {
         Self { results, outcomes, flaky: Vec::new(), has_filter }
     }
 
-    /// The names of the failed tests, and of the failed steps without tests. Prints the output of the tests.
+    /// The names of the failed tests, and of the failed steps without tests.
     pub fn failed_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for (_, outcome) in &self.outcomes {
-            outcome.print_failures();
             names.extend(outcome.failed.iter().map(ToString::to_string));
         }
         let has_names = |result: &&StepResult| {
@@ -51,8 +53,12 @@ impl Report {
         names
     }
 
-    /// The failed tests that may run once more.
+    /// The failed tests that may run once more; none if many failed, which is not by chance.
     pub fn repeatable(&self) -> Vec<(Suite, TestName)> {
+        let all: usize = self.outcomes.iter().map(|(_, outcome)| outcome.failed.len()).sum();
+        if all > MAX_REPEATED {
+            return Vec::new();
+        }
         let suites = self.outcomes.iter().filter(|(suite, _)| suite.has_real_programs());
         let failed = suites
             .flat_map(|(suite, outcome)| outcome.failed.iter().map(|test| (*suite, test.clone())));
@@ -66,7 +72,7 @@ impl Report {
         if has_passed && let Some(outcome) = self.outcome_of(suite) {
             outcome.failed.retain(|failed| failed != test);
             outcome.passed.push(test.clone());
-            self.flaky.push(test.clone());
+            self.flaky.push((suite, test.clone()));
         }
     }
 
@@ -78,34 +84,41 @@ impl Report {
     /// of the filter has not either.
     fn has_failed(&self, result: &StepResult) -> bool {
         let outcome = self.outcomes.iter().find(|(suite, _)| suite.name() == result.name);
-        match outcome {
-            Some((_, outcome)) if !outcome.passed.is_empty() || self.has_filter => {
-                !outcome.failed.is_empty()
-            }
-            _ => result.end != StepEnd::Ended { is_ok: true },
-        }
+        let is_ok = result.end == StepEnd::Ended { is_ok: true };
+        let Some((suite, outcome)) = outcome else { return !is_ok };
+        let is_flaky = self.flaky.iter().any(|(other, _)| other == suite);
+        let has_no_match = self.has_filter && outcome.passed.is_empty();
+        !outcome.failed.is_empty() || !(is_ok || is_flaky || has_no_match)
     }
 
-    /// Prints everything; an error if something has failed.
-    pub fn finish(&self) -> TaskResult {
+    /// Prints the output of all failed tests.
+    pub fn print_failures(&self) {
         for (_, outcome) in &self.outcomes {
             outcome.print_failures();
         }
+    }
+
+    /// Number of passed tests.
+    pub fn passed(&self) -> usize {
+        self.outcomes.iter().map(|(_, outcome)| outcome.passed.len()).sum()
+    }
+
+    /// Prints the end of the run; an error if something has failed.
+    pub fn finish(&self) -> TaskResult {
         let failed: Vec<&StepResult> =
             self.results.iter().filter(|result| self.has_failed(result)).collect();
         for result in &failed {
             self.print_log(result);
         }
         println!("\n{}", self.table());
-        let count = |of: fn(&Outcome) -> usize| -> usize {
-            self.outcomes.iter().map(|(_, outcome)| of(outcome)).sum()
-        };
-        let passed = count(|outcome| outcome.passed.len());
+        let passed = self.passed();
         // A step without tests counts as one.
-        let failed_tests = count(|outcome| outcome.failed.len());
+        let failed_tests: usize =
+            self.outcomes.iter().map(|(_, outcome)| outcome.failed.len()).sum();
         let failed_count = failed_tests.max(failed.len());
         println!("{passed} passed, {failed_count} failed");
-        let names: Vec<String> = self.flaky.iter().map(|test| format!("flaky: {test}\n")).collect();
+        let names: Vec<String> =
+            self.flaky.iter().map(|(_, test)| format!("flaky: {test}\n")).collect();
         let path = build::target_directory().join("flaky.txt");
         if !names.is_empty() {
             build::write(&path, names.concat().as_bytes())?;
@@ -137,7 +150,8 @@ impl Report {
         if has_tests || !result.has_log {
             return;
         }
-        let log = std::fs::read_to_string(steps::log_path(&result.name)).unwrap_or_default();
+        let log = std::fs::read(steps::log_path(&result.name)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().collect();
         println!("── {} (the last lines)", result.name);
         for line in &lines[lines.len().saturating_sub(LOG_LINES)..] {
@@ -225,7 +239,7 @@ mod tests {
         assert!(report.has_failed(&report.results[0]));
         report.repeated(*suite, &name.clone(), &[ended("netns-again", true)]);
         assert!(!report.has_failed(&report.results[0]));
-        assert_eq!(report.flaky, [test("b")]);
+        assert_eq!(report.flaky, [(Suite::Netns, test("b"))]);
     }
 
     #[test]
@@ -233,6 +247,20 @@ mod tests {
         let mut report = report(Suite::Netns);
         report.repeated(Suite::Netns, &test("b"), &[ended("netns-again", false)]);
         assert!(report.has_failed(&report.results[0]) && report.flaky.is_empty());
+    }
+
+    #[test]
+    fn a_step_that_fails_without_a_failed_test_has_failed() {
+        let mut report = report(Suite::Netns);
+        report.outcomes[0].1.failed.clear();
+        assert!(report.has_failed(&report.results[0]));
+    }
+
+    #[test]
+    fn many_failed_tests_are_not_repeated() {
+        let mut report = report(Suite::Netns);
+        report.outcomes[0].1.failed = (0..6).map(|number| test(&number.to_string())).collect();
+        assert!(report.repeatable().is_empty());
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //! Runs steps beside each other: each is a process with a log of its own, and starts when the steps before it have ended.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, WaitId, WaitIdOptions};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags};
 
 use crate::{TaskError, build, sandbox};
 
@@ -148,6 +150,8 @@ fn readiness(
 struct RunningStep {
     step: Step,
     process: Child,
+    /// Readable when the process has ended.
+    end: OwnedFd,
     began: Instant,
 }
 
@@ -164,32 +168,26 @@ impl RunningStep {
             command.stdout(log.try_clone()?).stderr(log);
         }
         let process = command.spawn()?;
-        Ok(Self { step, process, began: Instant::now() })
+        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| TaskError("a process without an id".to_owned()))?;
+        let end = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(Self { step, process, end, began: Instant::now() })
     }
 }
 
 /// Waits until one step has ended, and reads its CPU time before the kernel forgets it.
 fn wait_for_any(running: &mut Vec<RunningStep>) -> Result<StepResult, TaskError> {
-    let ended = loop {
-        // Other children of this process do not end before the steps.
-        rustix::process::waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
-        if let Some(ended) = running.iter().position(|step| has_ended(&step.process)) {
-            break ended;
-        }
-    };
+    let mut ends: Vec<PollFd> =
+        running.iter().map(|step| PollFd::new(&step.end, PollFlags::IN)).collect();
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut ends, None))?;
+    let ended = ends.iter().position(|end| !end.revents().is_empty()).unwrap_or_default();
+    drop(ends);
     let mut ended = running.remove(ended);
     let cpu = cpu_time(ended.process.id()).unwrap_or_default();
     let status: ExitStatus = ended.process.wait()?;
     let end = StepEnd::Ended { is_ok: status.success() };
-    let wall = ended.began.elapsed();
-    let has_log = !ended.step.is_shown;
+    let (wall, has_log) = (ended.began.elapsed(), !ended.step.is_shown);
     Ok(StepResult { name: ended.step.name, end, wall, cpu, ended: Duration::ZERO, has_log })
-}
-
-fn has_ended(process: &Child) -> bool {
-    let Some(pid) = i32::try_from(process.id()).ok().and_then(Pid::from_raw) else { return false };
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-    matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(Some(_)))
 }
 
 /// CPU time of a process and of all descendants that were waited for: fields 14 to 17 of `proc_pid_stat(5)`.

@@ -33,7 +33,7 @@ pub fn run(args: &[&str]) -> TaskResult {
     if let Some(path) = std::env::var_os(TABLE) {
         outcome.write_table(Path::new(&path))?;
     }
-    // ORDER: last, so that a step whose outcome exists has done all its work.
+    // ORDER: last: the outcome exists only after everything else is done.
     if let Some(path) = std::env::var_os(RESULTS) {
         outcome.write(Path::new(&path))?;
     }

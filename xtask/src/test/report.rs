@@ -80,7 +80,7 @@ impl Report {
         self.outcomes.iter_mut().find(|(other, _)| *other == suite).map(|(_, outcome)| outcome)
     }
 
-    /// Whether a step has failed. A suite whose failed tests are all flaky has not; a suite in which no test has the text
+    /// Whether a step has failed. A suite with flaky tests only has not; a suite in which no test has the text
     /// of the filter has not either.
     fn has_failed(&self, result: &StepResult) -> bool {
         let outcome = self.outcomes.iter().find(|(suite, _)| suite.name() == result.name);

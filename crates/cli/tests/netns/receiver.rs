@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vipwatch_testkit::monitor::output_of;
-use vipwatch_testkit::wait::wait_within;
+use vipwatch_testkit::wait::{wait_showing, wait_within};
 use vipwatch_testkit::{Lab, wait_for};
 
 use crate::receiver_process::{
@@ -166,9 +166,11 @@ fn a_receiver_without_free_file_descriptors_recovers_when_connections_close() {
         receiver.log().contains("cannot accept connections").then_some(())
     });
     drop(begun);
-    wait_for("the report to be accepted", || {
-        (report(lab.path(), "a", "backup") == Some(200)).then_some(())
-    });
+    wait_showing(
+        "the report to be accepted",
+        || receiver.log(),
+        || (report(lab.path(), "a", "backup") == Some(200)).then_some(()),
+    );
 }
 
 #[test]

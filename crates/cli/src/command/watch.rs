@@ -39,7 +39,13 @@ pub(crate) fn run(options: &WatchArgs) -> Result<(), CommandError> {
     let selection = EventSelection::new(options);
     let mut session = Session { client, options, ids, selection, printer, roles_due: None };
     match session.begin() {
-        Ok(stream) => session.print_events(stream),
+        Ok(after) => {
+            // The node may stop after it has answered with the roles.
+            let stream = session
+                .open(Some(after.clone()))
+                .or_else(|error| session.reconnect(&error, Some(after)))?;
+            session.print_events(stream)
+        }
         Err(error @ ClientError::NotListening(_)) => {
             node.check_read()?;
             let text = format!("{error}; reading events from the kernel; {}", namespace_text());
@@ -64,23 +70,22 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Prints the current roles, and opens the stream of the events after them.
-    fn begin(&mut self) -> Result<EventStream, ClientError> {
+    /// Prints the current roles; returns the position of the events after them.
+    fn begin(&mut self) -> Result<EventId, ClientError> {
         // ORDER: the position before the roles, so that no transition between the two is lost.
         let status = self.client.status()?;
         self.resolve_addresses()?;
         if self.selection.needs_places() {
             self.selection.add_instances(&self.client.instances(&InstanceFilter::default())?.items);
         }
-        let after = match &self.options.after {
+        Ok(match &self.options.after {
             Some(After::Event(id)) => id.clone(),
             Some(After::Seq(seq)) => EventId { epoch: status.epoch, seq: *seq },
             None => {
                 self.print_roles()?;
                 EventId { epoch: status.epoch, seq: status.seq }
             }
-        };
-        self.open(Some(after))
+        })
     }
 
     /// Replaces each address by the ids of its instances: after a reconnect the node could give it to others, or to

@@ -2,6 +2,12 @@
 //! The command line as an operator uses it: addresses instead of ids, filters, nodes that are dead or hang, watches
 //! that survive a restart, silences and versions.
 
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustix::process::Signal;
 use serde_json::Value;
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
@@ -243,6 +249,49 @@ fn a_watch_reads_the_roles_again_when_the_history_was_begun_anew() {
     watch.read_line_with("VI_1  backup");
     let errors = watch.errors();
     assert!(errors.contains("events are missing: the history was begun anew"), "{errors}");
+}
+
+/// Passes bytes between clients and the node, and closes the first connection that asks for events.
+fn cut_first_event_stream(listener: &UnixListener, node: &Path) {
+    let is_cut = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = UnixStream::connect(node) else { return };
+            let (to_client, from_server) =
+                (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let is_cut = &is_cut;
+            scope.spawn(move || std::io::copy(&mut &from_server, &mut &to_client));
+            scope.spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(length @ 1..) = (&client).read(&mut buffer) {
+                    let is_for_events =
+                        buffer[..length].windows(10).any(|text| text == b"/v1/events");
+                    if is_for_events && !is_cut.swap(true, Ordering::Relaxed) {
+                        break;
+                    }
+                    let _ = (&server).write_all(&buffer[..length]);
+                }
+                let _ = client.shutdown(Shutdown::Both);
+                let _ = server.shutdown(Shutdown::Both);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_watch_connects_again_if_the_node_stops_between_the_roles_and_the_events() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let _node = fixture.start();
+    let node = lab.path().join("moved.sock");
+    std::fs::rename(fixture.socket(), &node).unwrap();
+    let listener = UnixListener::bind(fixture.socket()).unwrap();
+    std::thread::spawn(move || cut_first_event_stream(&listener, &node));
+    let mut watch = WatchCommand::new(&fixture, &[]);
+    watch.read_line_with("VI_1  backup");
+    netns.ip(ADD_VIP);
+    watch.read_line_with("backup → primary");
+    assert!(watch.errors().contains("connecting again"), "{}", watch.errors());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! install ──▶ fetch SUITE … ─────────┐
-//! build ─────────────────────────────┼──▶ suites with tests, in three queues beside each other
+//! build ─────────────────────────────┼──▶ suites with tests, in four queues beside each other
 //!   └──▶ pack ──▶ check (idle)       │
 //!        fuzz (idle), deployment ◀───┘
 //! ```
@@ -134,12 +134,13 @@ pub fn suite_steps(suites: &[Suite], options: &TestOptions) -> Vec<Step> {
         .collect()
 }
 
-/// Suites in one queue run one after the other. The queues are about equally long.
+/// Suites in one queue run one after the other. The queues are about equally long; the faults mostly wait.
 fn queue(suite: Suite) -> &'static str {
     match suite {
         Suite::Unit | Suite::Netns | Suite::Contract => "namespaces",
-        Suite::Neutron | Suite::Browser => "processors",
-        Suite::Packages | Suite::Faults => "machines",
+        Suite::Packages | Suite::Browser => "machines",
+        Suite::Neutron => "neutron",
+        Suite::Faults => "faults",
         Suite::Check => "cargo",
         Suite::Deployment => "deployment",
         Suite::Fuzz => "fuzz",

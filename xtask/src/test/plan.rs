@@ -26,8 +26,8 @@ const ORDER: [Suite; 10] = [
     Suite::Packages,
     Suite::Neutron,
     Suite::Contract,
-    Suite::Browser,
     Suite::Faults,
+    Suite::Browser,
     Suite::Deployment,
     Suite::Check,
     Suite::Fuzz,
@@ -138,9 +138,9 @@ pub fn suite_steps(suites: &[Suite], options: &TestOptions) -> Vec<Step> {
 fn queue(suite: Suite) -> &'static str {
     match suite {
         Suite::Unit | Suite::Netns | Suite::Contract => "namespaces",
-        Suite::Packages | Suite::Browser => "machines",
+        Suite::Packages => "packages",
         Suite::Neutron => "neutron",
-        Suite::Faults => "faults",
+        Suite::Faults | Suite::Browser => "browser",
         Suite::Check => "cargo",
         Suite::Deployment => "deployment",
         Suite::Fuzz => "fuzz",

@@ -136,12 +136,14 @@ impl Suite {
     pub fn budget(self) -> u64 {
         match self {
             Self::Unit => 30,
-            Self::Fuzz | Self::Deployment => 60,
-            Self::Contract | Self::Faults => 120,
-            Self::Packages => 180,
-            Self::Neutron | Self::Browser => 240,
-            Self::Check => 300,
-            Self::Netns => 360,
+            Self::Contract => 60,
+            Self::Faults => 180,
+            Self::Browser => 240,
+            Self::Deployment => 300,
+            Self::Packages => 360,
+            Self::Netns | Self::Neutron => 420,
+            Self::Check => 480,
+            Self::Fuzz => 600,
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The arguments of a command. Each option is taken out by its name; what is left at the end is unknown.
+//! The arguments of a command. Each option is taken out by its name; remaining words are unknown.
 
 use std::path::PathBuf;
 use std::str::FromStr;

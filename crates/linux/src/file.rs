@@ -96,7 +96,7 @@ pub fn other_format_text(path: &Path, current: i64) -> Option<String> {
     ))
 }
 
-/// What SQLite adds to the name of a database for each of its files.
+/// Suffixes that SQLite adds to a database's file names.
 const DATABASE_SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -71,7 +71,7 @@ pub struct RunOptions {
     /// Runs the mutations with these names.
     #[arg(long = "mutation")]
     pub mutation_names: Vec<String>,
-    /// Runs the lab of one seed in the namespaces of this process, with its recordings in a directory.
+    /// Runs one seed's lab in this process's namespaces and records into a directory.
     #[arg(long, hide = true)]
     pub inside: Option<PathBuf>,
 }

@@ -43,7 +43,7 @@ pub enum FaultVictim {
     Backup,
     /// The host of the node that reports findings.
     Reporter,
-    /// The host of the leader of etcd.
+    /// The etcd leader's host.
     Leader,
 }
 
@@ -94,7 +94,7 @@ pub enum ClusterAct {
     /// A second node with the name of the host's node, on the next host.
     StartTwin,
     StopTwin,
-    /// Steps the clock of the node to so many seconds after that of the machine.
+    /// Steps the node's clock to this many seconds after the machine's clock.
     Clock(i64),
 }
 

@@ -56,7 +56,7 @@ pub struct JournalEntry {
     pub addresses: Vec<String>,
     /// Whether the configuration differs from the first one.
     pub is_edited: bool,
-    /// The host of the leader of etcd, and that of the node that reports findings.
+    /// The etcd leader's host, and the reporter's host.
     pub leader: Option<usize>,
     pub reporter: Option<usize>,
 }

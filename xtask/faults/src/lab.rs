@@ -30,7 +30,7 @@ use crate::{FaultsError, LabResult};
 const POLL: Duration = Duration::from_millis(40);
 /// Limit of a wait. It is not a deadline of the product.
 const WAIT_LIMIT: Duration = Duration::from_mins(1);
-/// Limit of the wait for one primary of each instance.
+/// Time limit for one primary per instance.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running lab.
@@ -155,7 +155,7 @@ impl FaultLab {
         foreign.start_keepalived()
     }
 
-    /// The host of the leader of etcd; `None` if there is none.
+    /// The etcd leader's host; `None` without a leader.
     pub fn leader(&self) -> Option<usize> {
         self.hosts.iter().find(|host| host.etcd().is_leader()).map(|host| host.index)
     }

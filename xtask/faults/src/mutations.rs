@@ -110,7 +110,7 @@ impl Mutation {
 fn report(mutations: &[&Mutation], verdicts: &[RunVerdict]) -> LabResult {
     let mut missed = Vec::new();
     println!("\n| mutation | file | caught | evidence |\n|---|---|---|---|");
-    // The first run of each mutation is that of the unchanged product.
+    // Each mutation's first run uses the unchanged product.
     for (mutation, verdicts) in mutations.iter().zip(verdicts.chunks_exact(2)) {
         let proof = mutation.proof(&verdicts[1]);
         let is_caught = proof.is_some() && mutation.proof(&verdicts[0]).is_none();

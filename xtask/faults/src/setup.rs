@@ -18,11 +18,11 @@ pub const LINK: &str = "eth0";
 const FIRST_VRID: u8 = 51;
 /// The base priorities of the hosts.
 const PRIORITIES: [u8; 3] = [150, 120, 90];
-/// The number of hosts with a member of etcd.
+/// Number of hosts with an etcd member.
 pub const HOSTS: usize = 3;
-/// The address of the recorder of notifications.
+/// The notification recorder's address.
 pub const RECORDER: &str = "10.7.0.254:8080";
-/// The prefix of all keys of vipwatch in etcd.
+/// The prefix of all vipwatch keys in etcd.
 pub const PREFIX: &str = "/vipwatch/v1/default/";
 /// The group that one node can have in its configuration.
 pub const GROUP: &str = "lab";
@@ -228,7 +228,7 @@ pub fn node_name(host: usize) -> String {
     format!("node{host}")
 }
 
-/// The address of a member of etcd in the management network.
+/// An etcd member's address in the management network.
 pub fn etcd_address(host: usize) -> String {
     format!("10.8.0.{}", host + 1)
 }

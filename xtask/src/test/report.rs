@@ -10,7 +10,7 @@ use super::suite::Suite;
 use super::suite_run::outcome_path;
 use crate::{TaskError, TaskResult, build};
 
-/// Last lines of the log of a failed step without tests.
+/// Number of log lines printed for a failed step without tests.
 const LOG_LINES: usize = 60;
 
 /// Number of failed tests up to which each runs once more.
@@ -141,7 +141,7 @@ impl Report {
         Err(TaskError(format!("failed: {}{hint}{logs}", names.join(", "))))
     }
 
-    /// Prints the end of the log of a failed step that has no tests, such as a build.
+    /// Prints the log's last lines for a failed step without tests, such as a build.
     fn print_log(&self, result: &StepResult) {
         let has_tests = self
             .outcomes

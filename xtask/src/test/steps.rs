@@ -47,9 +47,9 @@ pub struct StepResult {
     pub name: String,
     pub end: StepEnd,
     pub wall: Duration,
-    /// CPU time of its process and of all descendants that were waited for.
+    /// CPU time of its process and all reaped descendants.
     pub cpu: Duration,
-    /// Time from the beginning of the run to the end of the step.
+    /// Time from the run's start to the step's end.
     pub ended: Duration,
     /// Whether its output is in [`log_path`].
     pub has_log: bool,
@@ -190,7 +190,7 @@ fn wait_for_any(running: &mut Vec<RunningStep>) -> Result<StepResult, TaskError>
     Ok(StepResult { name: ended.step.name, end, wall, cpu, ended: Duration::ZERO, has_log })
 }
 
-/// CPU time of a process and of all descendants that were waited for: fields 14 to 17 of `proc_pid_stat(5)`.
+/// CPU time of a process and all reaped descendants: fields 14 to 17 of `proc_pid_stat(5)`.
 fn cpu_time(process: u32) -> Option<Duration> {
     let path = Path::new("/proc").join(process.to_string()).join("stat");
     let text = std::fs::read_to_string(path).ok()?;

@@ -315,7 +315,7 @@ impl EtcdError {
         }
     }
 
-    /// The error of the first request of a connection.
+    /// The error of a connection's first request.
     pub(crate) fn first(self, endpoint: &str) -> Self {
         match self {
             Self::Disconnected { .. } if endpoint.starts_with("https://") => {

@@ -9,7 +9,7 @@ use crate::moment::Micros;
 /// A finding, from its appearance to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FindingSpan {
-    /// The id of a finding of the cluster; empty for others.
+    /// A cluster finding's id; empty for others.
     pub id: String,
     /// The instance, group or node that it is about, as messages name it.
     pub subject: String,

@@ -77,7 +77,7 @@ pub fn prepare() -> LabResult {
 }
 
 impl LabHost {
-    /// Connects a new link of the host with the bridge of a network.
+    /// Connects a new host link with a network's bridge.
     pub fn connect(&self, network: LabNetwork, address: &str) -> LabResult {
         let NetworkNames { bridge, link, .. } = network.names();
         let (port, init) = (self.port(network), self.init);

@@ -21,7 +21,7 @@ use crate::{FaultsError, LabResult};
 pub const SIMULATED: &str = "sim";
 /// Time between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(700);
-/// Seconds of the lease of its membership.
+/// Seconds of its membership lease.
 const MEMBER_LEASE: i64 = 600;
 /// The times of the clock, one after the other.
 const CLOCK: [&str; 3] = ["1970-01-02T00:00:00Z", "2099-12-31T23:59:59Z", "2026-01-01T00:00:00Z"];
@@ -41,7 +41,7 @@ pub enum SimulatedPart {
 struct SimulatedRecords {
     etcd: EtcdClient,
     times: ClusterTimes,
-    /// The leases of its heartbeat and of its membership, as hexadecimal numbers.
+    /// Its heartbeat lease and its membership lease, as hexadecimal numbers.
     lease: String,
     member: String,
 }

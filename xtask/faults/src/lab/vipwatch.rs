@@ -11,7 +11,7 @@ use crate::{FaultsError, LabResult};
 /// The documents about the cluster that are recorded again and again.
 const DOCUMENTS: &[&str] = &["/v1/cluster/groups", "/v1/cluster/nodes", "/v1/cluster/findings"];
 
-/// The directories of the libraries of each architecture.
+/// Each architecture's library directories.
 const LIBRARIES: &str = "/usr/lib";
 /// The version for processes with several threads.
 const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
@@ -38,7 +38,7 @@ impl LabHost {
         self.start_node(setup, "vipwatch", &self.files())
     }
 
-    /// Starts a second node on this host, with the name of the node of another host.
+    /// Starts a second node on this host, with the name of another host's node.
     pub fn start_twin(&self, setup: &LabSetup, name: String) -> LabResult {
         let files = NodeFiles::of(name, &self.directory, "twin");
         self.start_node(setup, "twin", &files)?;
@@ -57,7 +57,7 @@ impl LabHost {
         self.signal_service("vipwatch", "HUP")
     }
 
-    /// The beginning of the command line of a process with a wall clock of its own. The kernel has no namespace for it, so
+    /// The command prefix for a process with its own wall clock. The kernel has no namespace for it, so
     /// `libfaketime` adds the seconds in the file `clock` to each time that the process reads. The monotonic clock and the
     /// times of files stay as they are.
     fn clock_prefix(&self) -> LabResult<String> {

@@ -72,7 +72,7 @@ impl LabSetup {
         text.push_str("  }\n}\n");
     }
 
-    /// The configuration of a foreign keepalived with the virtual router id of the first instance and other addresses.
+    /// A foreign keepalived's configuration: the first instance's virtual router id, with other addresses.
     pub fn foreign_conf(&self) -> String {
         let foreign = LabSetup {
             priorities: vec![1; self.nodes() + 1],

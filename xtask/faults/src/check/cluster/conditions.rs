@@ -83,7 +83,7 @@ impl Published<'_> {
     }
 }
 
-/// All combinations of the possible states of all nodes.
+/// All combinations of possible node states.
 fn combinations(nodes: &[Vec<NodeState>]) -> Vec<Vec<NodeState>> {
     nodes.iter().fold(vec![Vec::new()], |all, states| {
         let with = |before: &Vec<NodeState>| {

@@ -115,7 +115,7 @@ impl Published<'_> {
         holds.max().unwrap_or(Holds::No)
     }
 
-    /// The roles of the router of a host.
+    /// The roles of a host's router.
     pub(super) fn router_roles(&self, node: usize, at: Micros) -> BTreeSet<&'static str> {
         let host = &self.facts.hosts[node];
         let since = self.unpublished_since(node, at) - self.times.role;

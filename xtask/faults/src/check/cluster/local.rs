@@ -12,7 +12,7 @@ use crate::check::verdict::RunVerdict;
 use crate::moment::{Micros, SECOND};
 use crate::setup::HOSTS;
 
-/// Pairs of a finding of a witness and the finding of the cluster about the same fact.
+/// A witness finding and the cluster finding about the same fact.
 const PAIRS: [(&str, &str); 2] =
     [("two-primaries", "cluster-two-primaries"), ("no-primary", "cluster-no-primary")];
 /// A finding that is open for less than this need not have a partner.
@@ -65,7 +65,7 @@ pub fn judge(published: &Published<'_>, answers: &RecordedAnswers, verdict: &mut
     }
 }
 
-/// The findings of a node with times of the clock of the machine.
+/// A node's findings, with times of the machine's clock.
 fn plausible(facts: &RecordedFacts, host: usize) -> impl Iterator<Item = &FindingSpan> {
     let (start, end) = (facts.run.start - PLAUSIBLE, facts.run.end + PLAUSIBLE);
     let stepped = &facts.hosts[host].stepped;

@@ -175,7 +175,7 @@ impl Published<'_> {
         unstable.chain(self.facts.lost_members.iter().copied())
     }
 
-    /// The earliest end of the lease of a node that stopped renewing it.
+    /// The earliest lease end of a node that stopped renewing it.
     fn first_expiry(&self, from: Micros) -> Micros {
         from + self.facts.times.lease - self.facts.times.heartbeat - SECOND
     }

@@ -70,7 +70,7 @@ impl RecordedRun {
         breaks
     }
 
-    /// The losses of members of etcd.
+    /// The lost etcd members.
     pub(super) fn lost_members(&self) -> Vec<(Micros, Micros)> {
         let losses = self.journal.iter().filter(|entry| is_member_act(entry) && !is_good(entry));
         losses.map(|entry| (entry.at, self.done(entry))).collect()

@@ -112,7 +112,7 @@ impl ViewJudge<'_> {
         inside.chain([from, to]).collect()
     }
 
-    /// What is wrong with the state of a node, which is one of these.
+    /// The problem if a node has none of the possible states.
     fn state_problem(node: usize, state: &str, possible: &BTreeSet<Presence>) -> Option<String> {
         let is_possible = possible.iter().any(|presence| presence.is_named(state));
         (!is_possible).then(|| format!("node {node} is {state:?}, expected {possible:?}"))

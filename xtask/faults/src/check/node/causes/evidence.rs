@@ -7,7 +7,7 @@ use super::Situation;
 use crate::check::wire::WireAdvert;
 use crate::moment::{Micros, SECOND};
 
-/// The times of the node and of the capture differ by less than this.
+/// Node times and capture times differ by less than this.
 const TIME_MARGIN: Micros = SECOND / 4;
 /// The priority in the evidence was in an advert so short before the transition.
 const PRIORITY_AGE: Micros = 10 * SECOND;
@@ -24,7 +24,7 @@ impl Situation<'_> {
         let peer: IpAddr = evidence["peer"].as_str().and_then(|peer| peer.parse().ok())?;
         let silent = evidence["silent_ms"].as_i64().map(|millis| millis * 1000);
         let ages = 0..PRIORITY_AGE.max(silent.unwrap_or(0) + SECOND);
-        // The members of a sync group change together: the adverts of one member explain the change of all.
+        // Sync group members change together: one member's adverts explain all changes.
         let instances = self.scene.run.setup.instances.iter();
         let problems = instances.map(|instance| {
             let all = self.scene.run.delivered(self.scene.node, instance.vrid);

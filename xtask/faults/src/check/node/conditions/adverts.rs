@@ -14,7 +14,7 @@ use crate::moment::{Micros, SECOND};
 const SETTLE: Micros = SECOND;
 /// The time from settled evidence to the finding.
 const READ: Micros = SETTLE + DRAIN + COMPARISON + MARGIN;
-/// The time from the end of the evidence to the end of the finding.
+/// Time from the evidence's end to the finding's end.
 const CLOSE: Micros = DRAIN + DELAY;
 
 /// Adverts of one host, without a longer pause, as the switch delivered them to a node.

@@ -51,6 +51,8 @@ fn invoke() -> Result<(), Failure> {
 // Not inlined: the stack that parsing the command line used is free again before the daemon starts.
 #[inline(never)]
 fn start(args: Args, mode: RunMode) -> Result<(), Failure> {
+    // A program that is started by its descriptor has the descriptor's number as its name in `ps`.
+    vipwatch_linux::process::set_name(c"neutron-keepali");
     if mode == RunMode::Daemon {
         vipwatch_linux::process::close_inherited_files();
     }

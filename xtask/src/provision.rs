@@ -22,7 +22,7 @@ pub const IPERF3: &[Need] = &[("iperf3", "iperf3")];
 pub const ARPING: &[Need] = &[("arping", "iputils-arping")];
 /// Reads the history's database in tests; makes the certificates for tests of webhooks.
 pub const SQLITE_OPENSSL: &[Need] = &[("sqlite3", "sqlite3"), ("openssl", "openssl")];
-/// Compiles `limit.c` of `bench dropin`.
+/// Compiles `limit.c` of `bench dropin`, and the program of a container in tests of the switch.
 pub const C_COMPILER: &[Need] = &[("cc", "gcc"), ("ld", "binutils")];
 /// Compiles libFuzzer.
 pub const CPP_COMPILER: &[Need] = &[("c++", "g++")];

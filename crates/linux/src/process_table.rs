@@ -308,6 +308,21 @@ pub fn is_frozen(directory: &Path) -> bool {
     has_line("cgroup.events", "frozen 1") || has_line("freezer.state", "FROZEN")
 }
 
+/// Whether a process has the user namespace and the root directory of this process: only then its user ids and paths mean
+/// here what they mean there. A process in a container has another root directory; one that `ip netns exec` has
+/// started has the same. Needs `PTRACE_MODE_READ`.
+pub fn shares_root(pid: u32) -> io::Result<bool> {
+    // ORDER: the user namespace comes first. In one of its own, any user can choose as root directory a file system
+    // that a process of that user serves (FUSE), and that never answers.
+    match fs::read_link("/proc/self/ns/user") {
+        Ok(own) if own != fs::read_link(entry(pid, "ns/user"))? => return Ok(false),
+        // A kernel without user namespaces.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    Ok(file_identity(&entry(pid, "root"))? == file_identity(Path::new("/proc/self/root"))?)
+}
+
 /// The device and inode of a file, which are the same for every path that leads to it.
 pub fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::metadata(path)?;
@@ -374,6 +389,7 @@ mod tests {
         let environment = environment(pid).unwrap();
         assert!(environment.iter().any(|word| word.starts_with("PATH=")), "{environment:?}");
         assert!(is_process(pid) && nested_pids(pid).unwrap().contains(&pid));
+        assert!(shares_root(pid).unwrap());
         let age = SystemTime::now().duration_since(start_time(stat.id)).unwrap_or_default();
         assert!(age < Duration::from_hours(1), "{age:?}");
     }

@@ -117,6 +117,16 @@ impl CheckedProgram {
         Ok(Self { file, path: path.to_owned(), is_script })
     }
 
+    /// Whether an interpreter runs it, which gets the path as an argument.
+    pub fn is_script(&self) -> bool {
+        self.is_script
+    }
+
+    /// Opens the same file to read it.
+    pub fn read(&self) -> io::Result<File> {
+        reopen(&self.file)
+    }
+
     /// The command that starts this file. Its first argument is the path; a script gets `/proc/self/fd/N` as `$0`.
     pub fn command(&self) -> Command {
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
@@ -297,12 +307,16 @@ fn push_parts(path: &Path, rest: &mut Vec<OsString>) {
 /// Whether the file is a binary program. A file that this process may not read is one: a script must be readable.
 fn is_elf(file: &OwnedFd) -> bool {
     let mut start = [0; 4];
-    let opened = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let read = opened.and_then(|mut file| file.read_exact(&mut start));
+    let read = reopen(file).and_then(|mut file| file.read_exact(&mut start));
     match read {
         Ok(()) => &start == b"\x7fELF",
         Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
     }
+}
+
+/// A descriptor with `O_PATH` cannot be read; this one can.
+fn reopen(file: &OwnedFd) -> io::Result<File> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 fn is_in_user_namespace() -> bool {

@@ -32,7 +32,8 @@ Options:
   --state-path DIR   state_path of the L3 agent [/var/lib/neutron]
   --neutron-config DIR
                      Configuration of the L3 agent [/etc/neutron]
-  --program FILE     Start this program instead of the installed one
+  --program FILE     Start this program instead of the installed one; may be repeated: a failed start goes back to
+                     the one that the old monitor runs
   --log FILE         Append every step to this file [/var/log/vipwatch/neutron-switch.log]
   --records DIR      Keep records of unfinished replacements here [/run/vipwatch-neutron-switch]
   -h, --help         Print this and exit
@@ -89,7 +90,8 @@ pub(crate) struct SwitchArgs {
     pub(crate) timeout: Duration,
     pub(crate) state_path: PathBuf,
     pub(crate) neutron_config: PathBuf,
-    pub(crate) program: Option<PathBuf>,
+    /// Empty: the installed ones.
+    pub(crate) programs: Vec<PathBuf>,
     pub(crate) log: PathBuf,
     pub(crate) records: PathBuf,
 }
@@ -123,7 +125,7 @@ pub(crate) fn parse(
         timeout: Duration::from_mins(1),
         state_path: "/var/lib/neutron".into(),
         neutron_config: "/etc/neutron".into(),
-        program: None,
+        programs: Vec::new(),
         log: "/var/log/vipwatch/neutron-switch.log".into(),
         records: "/run/vipwatch-neutron-switch".into(),
     };
@@ -146,7 +148,7 @@ pub(crate) fn parse(
             Arg::Long("timeout") => args.timeout = seconds(&mut parser)?,
             Arg::Long("state-path") => args.state_path = path(&mut parser)?,
             Arg::Long("neutron-config") => args.neutron_config = path(&mut parser)?,
-            Arg::Long("program") => args.program = Some(path(&mut parser)?),
+            Arg::Long("program") => args.programs.push(path(&mut parser)?),
             Arg::Long("log") => args.log = path(&mut parser)?,
             Arg::Long("records") => args.records = path(&mut parser)?,
             other => return Err(wrong(other.unexpected())),

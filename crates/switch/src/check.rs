@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The checks before a monitor is replaced. They change nothing; `--dry-run` runs them too.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use vipwatch_core::NeutronState;
 use vipwatch_linux::file::read_head;
 use vipwatch_linux::netns::NetnsId;
 
 use crate::failure::SwitchFailure;
-use crate::monitor::{MonitorPlace, MonitorProgram, RunningMonitor};
-use crate::plan::{command_words, start_environment};
+use crate::monitor::{MonitorProgram, RunningMonitor};
+use crate::plan::{start_command, start_environment};
 use crate::program::TargetProgram;
 use crate::state::{state_in_kernel, word_in_file};
 
@@ -74,8 +74,7 @@ pub(crate) fn is_in_pid_file(monitor: &RunningMonitor) -> bool {
 /// no primary, or if there are both words.
 pub(crate) fn primary_word(monitors: &[RunningMonitor]) -> Option<&'static str> {
     let is_primary = |monitor: &&RunningMonitor| {
-        monitor.place == MonitorPlace::Here
-            && state_in_kernel(&monitor.command).is_ok_and(|state| state == NeutronState::Primary)
+        state_in_kernel(&monitor.command).is_ok_and(|state| state == NeutronState::Primary)
     };
     let words = monitors.iter().filter(is_primary);
     let words = words.filter_map(|monitor| word_in_file(&monitor.command.conf_dir));
@@ -95,12 +94,6 @@ pub(crate) fn check(
 ) -> Result<(), SwitchFailure> {
     let router = &monitor.command.router;
     let pid = monitor.id.pid;
-    if monitor.place == MonitorPlace::Container {
-        return Err(SwitchFailure::doubt(format!(
-            "router {router}: its monitor, process {pid}, runs in a container with another root directory"
-        ))
-        .hint("run this command inside the container of the L3 agent"));
-    }
     if monitor.program == MonitorProgram::Unknown {
         return Err(SwitchFailure::doubt(format!(
             "router {router}: process {pid} runs neither Neutron's program nor vipwatch's"
@@ -134,13 +127,12 @@ fn check_start(
     primary_word: Option<&str>,
 ) -> Result<(), SwitchFailure> {
     let router = &monitor.command.router;
-    let mut words = command_words(monitor, target, &target.path);
-    words.push("--check".to_owned());
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).stdin(Stdio::null()).env_clear();
-    command.envs(start_environment(monitor).iter().filter_map(|word| word.split_once('=')));
-    let output = command.output().map_err(|error| {
-        SwitchFailure::environment(format!("cannot execute {}: {error}", words[0]))
+    let mut start = start_command(monitor, target, &target.path);
+    start.arguments.push("--check".to_owned());
+    let mut command = start.command(&target.file, &start_environment(monitor));
+    let output = command.stdin(Stdio::null()).output().map_err(|error| {
+        let path = target.path.display();
+        SwitchFailure::environment(format!("cannot execute {path}: {error}"))
     })?;
     // Code 1 means problems that do not prevent a start; one of them is that the old monitor still runs.
     if !matches!(output.status.code(), Some(0 | 1)) {
@@ -150,7 +142,7 @@ fn check_start(
             "router {router}: the new program would not start ({}): {reason}",
             output.status
         ))
-        .hint(format!("{} --check", command_words(monitor, target, &target.path).join(" "))));
+        .hint(start.line()));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let word = text.lines().find_map(|line| line.strip_prefix("word ")?.split_whitespace().next());

@@ -4,6 +4,9 @@
 use std::fmt::Write;
 
 use serde::Serialize;
+use vipwatch_core::escape_untrusted;
+
+use crate::monitor::MonitorProgram;
 
 /// The monitor of one router, as `status` shows it.
 #[derive(Debug, Serialize)]
@@ -12,7 +15,7 @@ pub(crate) struct MonitorRow {
     pub(crate) pid: u32,
     /// `vipwatch`, `neutron-python`, `neutron-script` or `unknown`.
     pub(crate) program: &'static str,
-    /// Only for vipwatch.
+    /// Only for vipwatch; `null` if the version is neither installed nor named with `--program`.
     pub(crate) version: Option<String>,
     pub(crate) user: u32,
     pub(crate) namespace: String,
@@ -25,6 +28,16 @@ pub(crate) struct MonitorRow {
     pub(crate) is_in_container: bool,
     /// Problems in words.
     pub(crate) problems: Vec<String>,
+}
+
+impl MonitorRow {
+    fn shown_version(&self) -> String {
+        match &self.version {
+            Some(version) => escape_untrusted(version),
+            None if self.program == MonitorProgram::Vipwatch.word() => "other".to_owned(),
+            None => "-".to_owned(),
+        }
+    }
 }
 
 /// The answer of `status`.
@@ -168,12 +181,12 @@ impl StatusDocument {
                 row.router,
                 row.pid,
                 row.program,
-                row.version.as_deref().unwrap_or("-"),
+                row.shown_version(),
                 row.state_file.unwrap_or("-"),
                 row.kernel.unwrap_or("-")
             );
             for problem in &row.problems {
-                let _ = writeln!(text, "  problem: {problem}");
+                let _ = writeln!(text, "  problem: {}", escape_untrusted(problem));
             }
         }
         if self.foreign_processes > 0 {
@@ -184,13 +197,19 @@ impl StatusDocument {
             );
         }
         for router in &self.unfinished {
-            let _ = writeln!(text, "unfinished: {router}; run the last command again");
+            let _ = writeln!(
+                text,
+                "unfinished: {}; run the last command again",
+                escape_untrusted(router)
+            );
         }
         text
     }
 }
 
 pub(crate) fn shown_program(program: &ProgramDocument) -> String {
-    let version = program.version.as_deref().map(|version| format!(" {version}"));
-    format!("{} ({}{})", program.path, program.program, version.unwrap_or_default())
+    let version = program.version.as_deref().map(escape_untrusted);
+    let version = version.map(|version| format!(" {version}"));
+    let path = escape_untrusted(&program.path);
+    format!("{path} ({}{})", program.program, version.unwrap_or_default())
 }

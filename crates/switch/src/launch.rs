@@ -20,17 +20,63 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
+use vipwatch_core::ErrorChain;
 use vipwatch_linux::process;
+use vipwatch_linux::program::CheckedProgram;
 
 use crate::args::LAUNCHER;
 use crate::cgroup;
+use crate::program::open;
 use crate::stop::{StopOrder, StopReport, StopResult, stop};
+
+/// The command that starts a monitor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StartCommand {
+    /// The namespace that `ip netns exec` enters before it starts the program.
+    pub(crate) inside: Option<String>,
+    /// The program, by the name that the monitor's command line shows.
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+}
+
+impl StartCommand {
+    /// The command line, for messages.
+    pub(crate) fn line(&self) -> String {
+        let inside = self.inside.as_ref().map(|netns| format!("ip netns exec {netns} "));
+        let (program, arguments) = (self.program.display(), self.arguments.join(" "));
+        format!("{}{program} {arguments}", inside.unwrap_or_default())
+    }
+
+    /// The command that starts `file`, the checked program at [`Self::program`], with these variables `NAME=VALUE`.
+    ///
+    /// A binary is executed by its descriptor. A script, and a program behind `ip netns exec`, is executed by its path:
+    /// with a descriptor, the command line would have `/proc/self/fd/N` in place of the name by which the agent and the
+    /// drop-in recognise a monitor. The check has shown that root alone can change the file, every link and every
+    /// directory on its path, so that no other user can put another file there afterwards.
+    pub(crate) fn command(&self, file: &CheckedProgram, environment: &[String]) -> Command {
+        let mut command = match &self.inside {
+            Some(netns) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", netns]).arg(&self.program);
+                command
+            }
+            None if file.is_script() => Command::new(&self.program),
+            None => {
+                let mut command = file.command();
+                command.arg0(&self.program);
+                command
+            }
+        };
+        command.args(&self.arguments).env_clear();
+        command.envs(environment.iter().filter_map(|word| word.split_once('=')));
+        command
+    }
+}
 
 /// Everything that is needed to start a monitor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct StartPlan {
-    /// The program, and the words before it (`ip netns exec NAME`).
-    pub(crate) line: Vec<String>,
+    pub(crate) command: StartCommand,
     /// Words `NAME=VALUE`.
     pub(crate) environment: Vec<String>,
     pub(crate) directory: PathBuf,
@@ -120,9 +166,13 @@ pub(crate) fn run_launcher() -> io::Result<()> {
     let mut line = String::new();
     input.read_line(&mut line)?;
     let plan: StartPlan = serde_json::from_str(&line)?;
-    let messages = match prepare(&plan) {
-        Ok(messages) => messages,
-        Err(error) => return answer(&format!("failed {error}")),
+    // ORDER: everything that can fail comes before the old monitor ends.
+    let prepared = open(&plan.command.program)
+        .map_err(io::Error::other)
+        .and_then(|file| Ok((file, prepare(&plan)?)));
+    let (file, messages) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return answer(&format!("failed {}", ErrorChain(&error))),
     };
     answer("ready")?;
     line.clear();
@@ -139,12 +189,10 @@ pub(crate) fn run_launcher() -> io::Result<()> {
         }
         Err(error) => return answer(&format!("failed {error}")),
     }
-    become_monitor(&plan, messages.as_ref())
+    become_monitor(&plan, &file, messages.as_ref())
 }
 
 /// Prepares the start; returns the file for the messages of the new program.
-///
-/// ORDER: everything that can fail comes before the old monitor ends.
 fn prepare(plan: &StartPlan) -> io::Result<Option<File>> {
     cgroup::join(&plan.cgroups).map_err(|error| {
         let place = plan.cgroups.first().map(|path| path.display().to_string()).unwrap_or_default();
@@ -168,18 +216,18 @@ fn prepare(plan: &StartPlan) -> io::Result<Option<File>> {
 }
 
 /// Becomes the new program. Its standard files are `/dev/null`, as for a daemon.
-fn become_monitor(plan: &StartPlan, messages: Option<&File>) -> io::Result<()> {
+fn become_monitor(
+    plan: &StartPlan,
+    program: &CheckedProgram,
+    messages: Option<&File>,
+) -> io::Result<()> {
     // This closes the lock too, which is standard error until now.
     process::silence_standard_files()?;
     if let Some(file) = messages {
         rustix::stdio::dup2_stderr(file)?;
     }
-    let (program, arguments) = plan.line.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear();
-    command.envs(plan.environment.iter().filter_map(|word| word.split_once('=')));
-    let error = command.exec();
-    let _ = writeln!(io::stderr(), "cannot execute {program}: {error}");
+    let error = plan.command.command(program, &plan.environment).exec();
+    let _ = writeln!(io::stderr(), "cannot execute {}: {error}", plan.command.program.display());
     Err(error)
 }
 

@@ -32,6 +32,8 @@ mod verify;
 use std::io::Write;
 use std::process::ExitCode;
 
+use vipwatch_core::escape_untrusted_json;
+
 use crate::args::{HELP, SwitchArgs, SwitchCommand, SwitchInvocation};
 use crate::failure::{SwitchCode, SwitchFailure};
 
@@ -76,9 +78,8 @@ fn execute(args: &SwitchArgs) -> Result<(), SwitchFailure> {
 }
 
 fn json(document: &impl serde::Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(document).unwrap_or_default();
-    text.push('\n');
-    text
+    let text = serde_json::to_string_pretty(document).unwrap_or_default();
+    escape_untrusted_json(&text) + "\n"
 }
 
 /// Prints to standard output. A closed pipe is ignored.

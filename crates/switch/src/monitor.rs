@@ -4,9 +4,12 @@
 //! A monitor may have further processes: the script of Neutron 29 runs a subshell and `ip monitor`, the drop-in a helper
 //! for conntrackd. They are descendants of the monitor and end with it.
 //!
-//! LIMIT: a process counts only if root or the owner of the agent's state directory runs it, and if it uses that
-//! directory. Any user can start a process with the command line of a monitor; the arguments of such a process must not
-//! reach a program that root starts.
+//! LIMIT: a process counts only if root or the owner of the agent's state directory runs it, if it uses that directory, and
+//! if it has the user namespace and the root directory of this process. Any user can start a process with the command
+//! line of a monitor, and root in a container has the user id 0 too; the arguments of such a process must not reach a
+//! program that root starts. Nothing else of a process in a container is read.
+
+mod family;
 
 use std::collections::HashMap;
 use std::io;
@@ -14,8 +17,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use vipwatch_core::{ErrorChain, NetnsName};
+use vipwatch_linux::file::read_head;
 use vipwatch_linux::netns::NetnsId;
-use vipwatch_linux::process_table::{self, ProcessId, ProcessStat, RunState};
+use vipwatch_linux::process_table::{self, ProcessId, ProcessStat};
 
 use crate::command_line::{MonitorCommand, PROGRAM, base_name, interpreter_family};
 use crate::failure::{SwitchCode, SwitchFailure};
@@ -62,15 +66,6 @@ impl MonitorProgram {
     }
 }
 
-/// Where a monitor runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MonitorPlace {
-    /// It sees the same files as this process.
-    Here,
-    /// It has another root directory: that of a container.
-    Container,
-}
-
 /// A running monitor.
 #[derive(Debug, Clone)]
 pub(crate) struct RunningMonitor {
@@ -78,11 +73,28 @@ pub(crate) struct RunningMonitor {
     pub(crate) program: MonitorProgram,
     pub(crate) command: MonitorCommand,
     pub(crate) user: u32,
-    pub(crate) place: MonitorPlace,
     /// Whether the agent has started it with `ip netns exec`, as releases up to 15 do.
     pub(crate) is_started_inside: bool,
     /// The processes below it.
     pub(crate) descendants: Vec<ProcessId>,
+}
+
+/// A process in a container with the command line of one of the agent's monitors.
+#[derive(Debug)]
+pub(crate) struct ContainerMonitor {
+    pub(crate) pid: u32,
+    pub(crate) user: u32,
+    pub(crate) command: MonitorCommand,
+}
+
+/// All processes with the command line of a monitor.
+#[derive(Debug, Default)]
+pub(crate) struct MonitorList {
+    /// The agent's monitors.
+    pub(crate) here: Vec<RunningMonitor>,
+    pub(crate) in_containers: Vec<ContainerMonitor>,
+    /// How many others there are: with another `state_path` or user.
+    pub(crate) foreign: usize,
 }
 
 /// Why the running monitors are not known.
@@ -130,52 +142,61 @@ impl From<MonitorListError> for SwitchFailure {
     }
 }
 
-/// Finds the monitors that use the agent's directory `state_path`, sorted by router.
-pub(crate) fn running_monitors(state_path: &Path) -> Result<Vec<RunningMonitor>, MonitorListError> {
-    let owner = owner_of(state_path)?;
-    let table = process_stats().map_err(MonitorListError::Processes)?;
-    let mut candidates: Vec<RunningMonitor> = Vec::new();
-    for stat in table.values() {
-        let is_wanted =
-            |user: u32, command: &MonitorCommand| is_of_agent(user, command, state_path, owner);
-        match examine(*stat, is_wanted) {
-            Ok(monitor) => candidates.extend(monitor),
-            // A process may end while it is read; then it is no monitor.
-            Err(error) if error.is_vanished() => {}
-            Err(error) => return Err(error),
+impl MonitorList {
+    /// Finds the monitors that use the agent's directory `state_path`, sorted by router.
+    pub(crate) fn read(state_path: &Path) -> Result<Self, MonitorListError> {
+        let owner = owner_of(state_path)?;
+        let table = family::process_stats().map_err(MonitorListError::Processes)?;
+        let mut list = Self::default();
+        for stat in table.values() {
+            let is_wanted = |user: u32, command: &MonitorCommand| {
+                (user == 0 || user == owner) && command.state_path == state_path
+            };
+            match examine(*stat, is_wanted) {
+                Ok(Examined::Monitor(monitor)) => list.here.push(monitor),
+                Ok(Examined::InContainer(monitor)) => list.in_containers.push(monitor),
+                Ok(Examined::Foreign) => list.foreign += 1,
+                Ok(Examined::NoMonitor) => {}
+                // A process may end while it is read; then it is no monitor.
+                Err(error) if error.is_vanished() => {}
+                Err(error) => return Err(error),
+            }
         }
+        list.join_families(&table);
+        Ok(list)
     }
-    // A child process of a monitor that has the same command line is a part of that monitor.
-    let parts: Vec<bool> = candidates.iter().map(|one| is_part(one, &candidates, &table)).collect();
-    let mut parts = parts.into_iter();
-    candidates.retain(|_| parts.next() == Some(false));
-    let readers = address_readers(&table);
-    for monitor in &mut candidates {
-        monitor.descendants = descendants(monitor.id.pid, &table);
-        let fifo = monitor.command.conf_dir.join("ip-monitor");
-        monitor.descendants.extend(readers.iter().filter(|one| one.fifo == fifo).map(|one| one.id));
+
+    /// A child process of a monitor that has the same command line is a part of that monitor.
+    fn join_families(&mut self, table: &HashMap<u32, ProcessStat>) {
+        let commands = self.here.iter().map(|one| (one.id.pid, one.command.clone())).collect();
+        self.here.retain(|one| !family::is_part(one.id.pid, &one.command, &commands, table));
+        let commands =
+            self.in_containers.iter().map(|one| (one.pid, one.command.clone())).collect();
+        self.in_containers.retain(|one| !family::is_part(one.pid, &one.command, &commands, table));
+        let readers = family::address_readers(table);
+        for monitor in &mut self.here {
+            monitor.descendants = family::descendants(monitor.id.pid, table);
+            let fifo = monitor.command.conf_dir.join("ip-monitor");
+            let left = readers.iter().filter(|one| one.fifo == fifo).map(|one| one.id);
+            monitor.descendants.extend(left);
+        }
+        self.here.sort_by(|a, b| (&a.command.router, a.id).cmp(&(&b.command.router, b.id)));
+        let key = |one: &ContainerMonitor| (one.command.router.clone(), one.pid);
+        self.in_containers.sort_by_key(key);
     }
-    candidates.sort_by(|a, b| (&a.command.router, a.id).cmp(&(&b.command.router, b.id)));
-    Ok(candidates)
 }
 
-/// The number of processes that have the command line of a monitor, but do not belong to the agent with this directory.
-pub(crate) fn foreign_monitors(state_path: &Path) -> Result<usize, MonitorListError> {
-    let owner = owner_of(state_path)?;
-    let table = process_stats().map_err(MonitorListError::Processes)?;
-    let is_foreign =
-        |user: u32, command: &MonitorCommand| !is_of_agent(user, command, state_path, owner);
-    // A process may end while it is read; then it is no monitor.
-    Ok(table.values().filter_map(|stat| examine(*stat, is_foreign).ok().flatten()).count())
+/// The agent's monitors with the directory `state_path`, sorted by router.
+pub(crate) fn running_monitors(state_path: &Path) -> Result<Vec<RunningMonitor>, MonitorListError> {
+    Ok(MonitorList::read(state_path)?.here)
 }
 
-fn is_of_agent(user: u32, command: &MonitorCommand, state_path: &Path, owner: u32) -> bool {
-    (user == 0 || user == owner) && command.state_path == state_path
-}
-
-/// The running monitor with this pid; `None` if the process is not a monitor, or has ended.
+/// The running monitor with this pid; `None` if the process is not a monitor, is in a container, or has ended.
 pub(crate) fn monitor_at(pid: u32) -> Option<RunningMonitor> {
-    examine(process_table::stat(pid).ok()?, |_, _| true).ok().flatten()
+    match examine(process_table::stat(pid).ok()?, |_, _| true) {
+        Ok(Examined::Monitor(monitor)) => Some(monitor),
+        _ => None,
+    }
 }
 
 fn owner_of(state_path: &Path) -> Result<u32, MonitorListError> {
@@ -189,39 +210,36 @@ fn owner_of(state_path: &Path) -> Result<u32, MonitorListError> {
     Ok(std::fs::metadata(state_path).map_err(failed)?.uid())
 }
 
-fn process_stats() -> io::Result<HashMap<u32, ProcessStat>> {
-    let mut table = HashMap::new();
-    for entry in std::fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        if let Ok(stat) = process_table::stat(pid)
-            && stat.state != RunState::Ended
-        {
-            table.insert(pid, stat);
-        }
-    }
-    Ok(table)
+/// What a process is.
+enum Examined {
+    Monitor(RunningMonitor),
+    InContainer(ContainerMonitor),
+    /// It has the command line of a monitor, but is not a wanted one.
+    Foreign,
+    NoMonitor,
 }
 
-/// Reads a process; `None` if it is not a monitor, or not a wanted one. A monitor that cannot be read is an error: it
-/// must not be missing in a list without a message.
+/// Reads a process. A monitor that cannot be read is an error: it must not be missing in a list without a message.
 fn examine(
     stat: ProcessStat,
     is_wanted: impl FnOnce(u32, &MonitorCommand) -> bool,
-) -> Result<Option<RunningMonitor>, MonitorListError> {
+) -> Result<Examined, MonitorListError> {
     let pid = stat.id.pid;
     let unknown = || MonitorListError::of_process(pid, String::new());
     let words = process_table::command_line(pid).map_err(unknown())?;
-    let Some(command) = MonitorCommand::parse(&words) else { return Ok(None) };
+    let Some(command) = MonitorCommand::parse(&words) else { return Ok(Examined::NoMonitor) };
     let user = process_table::user(pid).map_err(unknown())?;
     if !is_wanted(user, &command) {
-        return Ok(None);
+        return Ok(Examined::Foreign);
     }
     let of = format!(", the monitor of router {}", command.router);
+    let failed = || MonitorListError::of_process(pid, of.clone());
+    // ORDER: before anything else of the process is read.
+    if !process_table::shares_root(pid).map_err(failed())? {
+        return Ok(Examined::InContainer(ContainerMonitor { pid, user, command }));
+    }
     let first_word = words.first().map_or("", String::as_str);
-    read_monitor(stat, user, command, first_word)
-        .map(Some)
-        .map_err(MonitorListError::of_process(pid, of))
+    read_monitor(stat, user, command, first_word).map(Examined::Monitor).map_err(failed())
 }
 
 fn read_monitor(
@@ -232,23 +250,23 @@ fn read_monitor(
 ) -> io::Result<RunningMonitor> {
     let pid = stat.id.pid;
     let executable = process_table::executable(pid)?;
-    let process = |entry: &str| PathBuf::from(format!("/proc/{pid}/{entry}"));
-    let has_same = |entry: &str| -> io::Result<bool> {
-        let own = process_table::file_identity(&Path::new("/proc/self").join(entry))?;
-        Ok(process_table::file_identity(&process(entry))? == own)
-    };
-    let place = if has_same("root")? { MonitorPlace::Here } else { MonitorPlace::Container };
     let is_inside = NetnsId::of_name(&command.netns)? == Some(process_table::netns(pid)?)
-        && has_mounts_of_netns(&std::fs::read_to_string(process("mountinfo"))?, &command.netns);
+        && has_mounts_of_netns(&mounts(pid)?, &command.netns);
     Ok(RunningMonitor {
         id: stat.id,
         program: MonitorProgram::of(&executable, first_word),
         user,
-        is_started_inside: is_inside && place == MonitorPlace::Here,
+        is_started_inside: is_inside,
         command,
-        place,
         descendants: Vec::new(),
     })
+}
+
+/// The mounts of a process. A name of a mount need not be UTF-8.
+fn mounts(pid: u32) -> io::Result<String> {
+    const MAX_BYTES: u64 = 16 << 20;
+    let text = read_head(Path::new(&format!("/proc/{pid}/mountinfo")), MAX_BYTES)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Whether `ip netns exec` has started a process, by its `/proc/PID/mountinfo`: it mounts `/sys` again, with the name of the
@@ -261,54 +279,6 @@ fn has_mounts_of_netns(mounts: &str, netns: &NetnsName) -> bool {
         let mut fields = suffix.split(' ');
         fields.next() == Some("sysfs") && fields.next() == Some(netns.as_str())
     })
-}
-
-/// Whether an ancestor of `monitor` is a monitor of the same router.
-fn is_part(
-    monitor: &RunningMonitor,
-    all: &[RunningMonitor],
-    table: &HashMap<u32, ProcessStat>,
-) -> bool {
-    let parent = |pid: &u32| table.get(pid).map(|stat| stat.parent);
-    let ancestors = std::iter::successors(parent(&monitor.id.pid), parent).take(64);
-    ancestors.into_iter().any(|pid| {
-        let same = |one: &&RunningMonitor| one.command.is_same_instance(&monitor.command);
-        all.iter().filter(same).any(|one| one.id.pid == pid)
-    })
-}
-
-fn descendants(pid: u32, table: &HashMap<u32, ProcessStat>) -> Vec<ProcessId> {
-    let mut found: Vec<ProcessId> = Vec::new();
-    let mut parents = vec![pid];
-    while let Some(parent) = parents.pop() {
-        for stat in table.values().filter(|stat| stat.parent == parent) {
-            found.push(stat.id);
-            parents.push(stat.id.pid);
-        }
-    }
-    found
-}
-
-/// A process `ip monitor` that Neutron's script has started. If the script is killed, it is no descendant any more; its
-/// output still shows the router that it belongs to.
-struct AddressReader {
-    id: ProcessId,
-    fifo: PathBuf,
-}
-
-fn address_readers(table: &HashMap<u32, ProcessStat>) -> Vec<AddressReader> {
-    let is_reader = |stat: &&ProcessStat| {
-        let words = process_table::command_line(stat.id.pid).unwrap_or_default();
-        words.first().is_some_and(|word| base_name(word) == "ip")
-            && words.iter().any(|word| word == "monitor")
-    };
-    let output = |stat: &ProcessStat| {
-        let link = std::fs::read_link(format!("/proc/{}/fd/1", stat.id.pid)).ok()?;
-        // The next script deletes the name and creates a new one.
-        let fifo = PathBuf::from(link.to_str()?.trim_end_matches(" (deleted)"));
-        Some(AddressReader { id: stat.id, fifo })
-    };
-    table.values().filter(is_reader).filter_map(output).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use vipwatch_linux::process_table;
 
 use crate::cgroup::cgroups_to_join;
 use crate::command_line::MonitorCommand;
-use crate::launch::StartPlan;
+use crate::launch::{StartCommand, StartPlan};
 use crate::monitor::{MonitorProgram, RunningMonitor};
 use crate::program::TargetProgram;
 use crate::release::neutron_release;
@@ -26,22 +26,26 @@ const HARMLESS: [&str; 8] =
 /// The releases of Neutron with an agent that passes `PROCESS_TAG` to a monitor.
 const TAGGING: RangeInclusive<u32> = 22..=28;
 
-/// The command line with `path` as the program: as the agent would execute it.
-pub(crate) fn command_words(
+/// The command with `path` as the program: as the agent would execute it.
+pub(crate) fn start_command(
     monitor: &RunningMonitor,
     target: &TargetProgram,
     path: &Path,
-) -> Vec<String> {
-    let mut words = Vec::new();
-    if monitor.is_started_inside {
-        words.extend(["ip", "netns", "exec", monitor.command.netns.as_str()].map(str::to_owned));
+) -> StartCommand {
+    let command = &monitor.command;
+    StartCommand {
+        inside: monitor.is_started_inside.then(|| command.netns.to_string()),
+        program: path.to_owned(),
+        arguments: arguments_for(target, command),
     }
-    words.push(path.display().to_string());
+}
+
+/// The arguments of a monitor in the form that `target` reads.
+pub(crate) fn arguments_for(target: &TargetProgram, command: &MonitorCommand) -> Vec<String> {
     match target.kind {
-        MonitorProgram::Script => words.extend(monitor.command.spaced_arguments()),
-        _ => words.extend(monitor.command.arguments.iter().cloned()),
+        MonitorProgram::Script => command.spaced_arguments(),
+        _ => command.arguments.clone(),
     }
-    words
 }
 
 /// The environment for the new monitor.
@@ -111,7 +115,7 @@ pub(crate) fn start_plan(
     }
     let oom_score_adj = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok();
     Ok(StartPlan {
-        line: command_words(monitor, target, path),
+        command: start_command(monitor, target, path),
         environment: start_environment(monitor),
         directory: process_table::working_directory(pid).unwrap_or_else(|_gone| "/".into()),
         cgroups: cgroups_to_join(pid)?,

@@ -33,10 +33,11 @@ impl Progress {
     pub(crate) fn begin(&self, router: &str) {
         if self.is_terminal {
             self.write(&format!(
-                "\r\x1b[K{} {}/{} {router}",
+                "\r\x1b[K{} {}/{} {}",
                 bar(self.done, self.total),
                 self.done,
-                self.total
+                self.total,
+                escape_untrusted(router)
             ));
         }
     }
@@ -54,7 +55,7 @@ impl Progress {
             "{clear}[{}/{}] {}{}\n",
             self.done,
             self.total,
-            row.line(),
+            escape_untrusted(&row.line()),
             message.unwrap_or_default()
         ));
     }

@@ -8,7 +8,7 @@
 //!                                                └─ new fails: the old program is started again
 //! ```
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use vipwatch_linux::netns::NetnsId;
 use crate::check::{RouterMonitors, is_in_pid_file};
 use crate::command_line::MonitorCommand;
 use crate::failure::SwitchFailure;
-use crate::launch::{ReadyLauncher, StartPlan};
+use crate::launch::{ReadyLauncher, StartCommand, StartPlan};
 use crate::log::{SwitchLog, SwitchLogError};
 use crate::monitor::{MonitorProgram, RunningMonitor, running_monitors};
-use crate::plan::{command_words, start_plan};
-use crate::program::TargetProgram;
+use crate::plan::{arguments_for, start_command, start_plan};
+use crate::program::{KnownPrograms, TargetProgram};
 use crate::state::StateMark;
 use crate::stop::{StopOrder, StopResult, stop};
 use crate::unfinished::{RecordDirectory, UnfinishedRecord};
@@ -33,6 +33,8 @@ use crate::verify::{Expectation, LogMark, VerifiedMonitor, VerifyError, verify};
 #[derive(Debug)]
 pub(crate) struct Replacer<'a> {
     pub(crate) target: &'a TargetProgram,
+    /// The programs of `--program`.
+    pub(crate) named: &'a [PathBuf],
     pub(crate) records: &'a RecordDirectory,
     pub(crate) log: SwitchLog,
     pub(crate) primary_word: Option<&'static str>,
@@ -52,7 +54,7 @@ impl Replacer<'_> {
         let messages = self.records.messages_of(&command.router);
         let plan = start_plan(monitor, remains, self.target, &path, messages)
             .map_err(|error| SwitchFailure::doubt(format!("router {}: {error}", command.router)))?;
-        let previous = previous_program(monitor);
+        let previous = KnownPrograms::find(self.named)?.into_way_back(monitor);
         let record = UnfinishedRecord {
             router: command.router.to_string(),
             arguments: command.arguments.clone(),
@@ -70,7 +72,7 @@ impl Replacer<'_> {
             command.router,
             monitor.program.word(),
             monitor.id.pid,
-            plan.line.join(" ")
+            plan.command.line()
         ))
         .map_err(|error| {
             self.records.delete(&command.router);
@@ -173,16 +175,14 @@ impl Replacer<'_> {
         command: &MonitorCommand,
     ) -> Result<StartPlan, SwitchFailure> {
         let path = self.executed_path(self.target)?;
-        let words = record.plan.line.len() - command.arguments.len().min(record.plan.line.len());
-        let mut line: Vec<String> = Vec::new();
-        if record.plan.line.first().is_some_and(|word| word == "ip") && words >= 4 {
-            line.extend(record.plan.line[..4].iter().cloned());
-        }
-        line.push(path.display().to_string());
+        let start = StartCommand {
+            program: path,
+            arguments: arguments_for(self.target, command),
+            ..record.plan.command.clone()
+        };
         let is_script = self.target.kind == MonitorProgram::Script;
-        line.extend(if is_script { command.spaced_arguments() } else { command.arguments.clone() });
         let messages = (!is_script).then(|| self.records.messages_of(&command.router));
-        Ok(StartPlan { line, messages, stop: None, ..record.plan.clone() })
+        Ok(StartPlan { command: start, messages, stop: None, ..record.plan.clone() })
     }
 
     /// The new monitor is not verified. If none runs, the old program is started again.
@@ -274,14 +274,16 @@ impl Replacer<'_> {
         previous: Option<&TargetProgram>,
     ) -> Result<u32, SwitchFailure> {
         let router = &monitor.command.router;
-        let previous = previous.ok_or_else(|| SwitchFailure::doubt("its file is gone"))?;
+        let previous = previous.ok_or_else(|| {
+            SwitchFailure::doubt("it is not installed, and not named with --program")
+        })?;
         let path = self.executed_path(previous)?;
         let record = self.records.records().unwrap_or_default();
         let record = record.into_iter().find(|record| record.router == router.as_str());
         let record = record.ok_or_else(|| SwitchFailure::doubt("the record is gone"))?;
         let is_script = previous.kind == MonitorProgram::Script;
         let plan = StartPlan {
-            line: command_words(monitor, previous, &path),
+            command: start_command(monitor, previous, &path),
             messages: (!is_script).then(|| self.records.messages_of(router)),
             ..record.plan
         };
@@ -345,7 +347,7 @@ impl Replacer<'_> {
         }
     }
 
-    fn executed_path(&self, program: &TargetProgram) -> Result<std::path::PathBuf, SwitchFailure> {
+    fn executed_path(&self, program: &TargetProgram) -> Result<PathBuf, SwitchFailure> {
         self.records.named_like_monitor(&program.path).map_err(|error| {
             SwitchFailure::environment(format!(
                 "cannot create a name for {}: {error}",
@@ -383,20 +385,6 @@ pub(crate) enum Resumed {
     StillOld,
     /// The router was deleted.
     RouterGone,
-}
-
-/// The program of the old monitor as a file, for a way back.
-fn previous_program(monitor: &RunningMonitor) -> Option<TargetProgram> {
-    let is_same = |program: &TargetProgram| program.kind == monitor.program;
-    let named = Some(monitor.command.program.as_path()).filter(|path| path.is_absolute());
-    let by_name = named.and_then(|path| TargetProgram::at(path).ok()).filter(is_same);
-    by_name.or_else(|| match monitor.program {
-        MonitorProgram::Vipwatch => TargetProgram::vipwatch(None::<&Path>).ok(),
-        MonitorProgram::Python | MonitorProgram::Script => {
-            TargetProgram::neutron(None::<&Path>).ok().filter(is_same)
-        }
-        MonitorProgram::Unknown => None,
-    })
 }
 
 /// Whether another process than `old` monitors its router.

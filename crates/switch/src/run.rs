@@ -16,8 +16,8 @@ use crate::check::{RouterMonitors, by_router, check, primary_word};
 use crate::document::{ReplacementDocument, ReplacementResult, ReplacementRow};
 use crate::failure::SwitchFailure;
 use crate::log::SwitchLog;
-use crate::monitor::{RunningMonitor, running_monitors};
-use crate::program::TargetProgram;
+use crate::monitor::{ContainerMonitor, MonitorList, RunningMonitor, running_monitors};
+use crate::program::{KnownPrograms, TargetProgram};
 use crate::progress::Progress;
 use crate::replace::{Replacer, Resumed};
 use crate::status::document_of;
@@ -36,11 +36,10 @@ pub(crate) struct SwitchResult {
 
 /// Replaces the chosen monitors, or checks whether it would be possible.
 pub(crate) fn switch(args: &SwitchArgs) -> Result<SwitchResult, SwitchFailure> {
+    let programs = KnownPrograms::find(&args.programs)?;
     let target = match args.command {
-        SwitchCommand::ToNeutron => TargetProgram::neutron(args.program.as_deref())?,
-        SwitchCommand::ToVipwatch | SwitchCommand::Status => {
-            TargetProgram::vipwatch(args.program.as_deref())?
-        }
+        SwitchCommand::ToNeutron => programs.into_neutron()?,
+        SwitchCommand::ToVipwatch | SwitchCommand::Status => programs.into_vipwatch()?,
     };
     let records = if args.is_dry_run {
         RecordDirectory::read_only(&args.records)
@@ -100,6 +99,7 @@ struct Run<'a> {
     /// `None` with `--dry-run`.
     replacer: Option<Replacer<'a>>,
     monitors: Vec<RunningMonitor>,
+    in_containers: Vec<ContainerMonitor>,
     unfinished: Vec<UnfinishedRecord>,
     primary_word: Option<&'static str>,
     rows: Vec<ReplacementRow>,
@@ -112,7 +112,8 @@ impl<'a> Run<'a> {
         target: &'a TargetProgram,
         records: &'a RecordDirectory,
     ) -> Result<Self, SwitchFailure> {
-        let monitors = running_monitors(&args.state_path)?;
+        let MonitorList { here: monitors, in_containers, .. } =
+            MonitorList::read(&args.state_path)?;
         let unfinished = records.records().map_err(|error| record_failure(&error))?;
         // A change of the configuration may change the word.
         let primary_word = if args.is_again { None } else { primary_word(&monitors) };
@@ -121,6 +122,7 @@ impl<'a> Run<'a> {
         } else {
             Some(Replacer {
                 target,
+                named: &args.programs,
                 records,
                 log: open_log(args, target)?,
                 primary_word,
@@ -130,8 +132,17 @@ impl<'a> Run<'a> {
         };
         let progress = Progress::new(0);
         let rows = Vec::new();
-        let run =
-            Self { args, target, replacer, monitors, unfinished, primary_word, rows, progress };
+        let run = Self {
+            args,
+            target,
+            replacer,
+            monitors,
+            in_containers,
+            unfinished,
+            primary_word,
+            rows,
+            progress,
+        };
         run.check_chosen()?;
         Ok(run)
     }
@@ -145,6 +156,7 @@ impl<'a> Run<'a> {
     fn check_chosen(&self) -> Result<(), SwitchFailure> {
         let is_known = |router: &&InstanceId| {
             self.monitors.iter().any(|monitor| monitor.command.router == **router)
+                || self.in_containers.iter().any(|monitor| monitor.command.router == **router)
                 || self.unfinished.iter().any(|record| record.router == router.as_str())
         };
         match self.args.routers.iter().find(|router| !is_known(router)) {
@@ -191,7 +203,29 @@ impl<'a> Run<'a> {
             self.progress.grow(pending.len());
         }
         self.check_complete()?;
+        failures.extend(self.container_failures());
         joined(failures)
+    }
+
+    /// The failures of the chosen monitors in containers, which are not touched.
+    ///
+    /// ORDER: after all others: a process in a container must not prevent the replacement of other monitors.
+    fn container_failures(&mut self) -> Vec<SwitchFailure> {
+        let mut monitors = std::mem::take(&mut self.in_containers);
+        monitors.retain(|monitor| self.is_chosen(monitor.command.router.as_str()));
+        self.progress.grow(monitors.len());
+        let failure_of = |ContainerMonitor { pid, command, .. }: &ContainerMonitor| {
+            let router = &command.router;
+            let failure = SwitchFailure::doubt(format!(
+                "router {router}: its monitor, process {pid}, runs in a container with another root directory"
+            ))
+            .hint("run this command inside the container of the L3 agent");
+            let mut row = ReplacementRow::new(router.as_str(), ReplacementResult::Failed);
+            row.message = Some(failure.message.clone());
+            self.add(row);
+            failure
+        };
+        monitors.iter().map(failure_of).collect()
     }
 
     /// The chosen routers with a monitor, sorted.

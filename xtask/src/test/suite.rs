@@ -88,14 +88,16 @@ impl Suite {
     /// The programs that it starts.
     pub fn needs(self) -> &'static [&'static [Need]] {
         use provision::{
-            ARPING, BASIC, CHROMIUM, CONNTRACKD, CPP_COMPILER, ETCD, FAKETIME, KEEPALIVED, MANDOC,
-            PACKING, PEERS, PROMETHEUS, ROOTS, RPM, SHELLCHECK, SHELLS, SQLITE_OPENSSL, TCPDUMP,
+            ARPING, BASIC, C_COMPILER, CHROMIUM, CONNTRACKD, CPP_COMPILER, ETCD, FAKETIME,
+            KEEPALIVED, MANDOC, PACKING, PEERS, PROMETHEUS, ROOTS, RPM, SHELLCHECK, SHELLS,
+            SQLITE_OPENSSL, TCPDUMP,
         };
         match self {
             Self::Unit => &[],
             Self::Check => &[MANDOC, SHELLCHECK],
             Self::Netns => &[
                 BASIC,
+                C_COMPILER,
                 TCPDUMP,
                 ARPING,
                 KEEPALIVED,

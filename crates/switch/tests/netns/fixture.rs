@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A lab with routers, an agent, and copies of the programs that root alone can change.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use tempfile::TempDir;
 use vipwatch_testkit::monitor::{is_alive, output_of, read_pid};
 use vipwatch_testkit::{Behaviour, FakeAgent, Lab, MonitorProcess, Release, Router, run, wait_for};
 
@@ -14,6 +16,8 @@ pub(crate) struct SwitchLab {
     pub(crate) old: PathBuf,
     /// The drop-in, as the installed version.
     pub(crate) new: PathBuf,
+    /// A directory that root alone can change. The agent's user may own that of the lab.
+    pub(crate) roots: TempDir,
     // ORDER: dropped last.
     pub(crate) lab: Lab,
 }
@@ -28,10 +32,12 @@ impl SwitchLab {
     pub(crate) fn new() -> Self {
         let lab = Lab::new();
         let agent = Some(FakeAgent::listen(lab.path(), Behaviour::Threaded));
-        let [old, new] = ["old", "new"].map(|name| copy_of(&dropin(), &lab.path().join(name)));
+        let roots = tempfile::tempdir().expect("create a temporary directory");
+        std::fs::set_permissions(roots.path(), PermissionsExt::from_mode(0o755)).expect("chmod");
+        let [old, new] = ["old", "new"].map(|name| copy_of(&dropin(), &roots.path().join(name)));
         // Bytes after the end of an executable do not change what it does: another version for the switch.
         run(Command::new("sh").args(["-c", "echo old >> \"$1\"", "sh"]).arg(&old));
-        Self { agent, old, new, lab }
+        Self { agent, old, new, roots, lab }
     }
 
     pub(crate) fn router(&self, number: u32) -> Router {
@@ -44,7 +50,7 @@ impl SwitchLab {
         command.args(words.split_whitespace());
         command.arg("--state-path").arg(self.lab.path());
         command.arg("--log").arg(self.log_path());
-        command.arg("--records").arg(self.lab.path().join("records"));
+        command.arg("--records").arg(self.records());
         command.stdin(Stdio::null());
         command
     }
@@ -54,9 +60,14 @@ impl SwitchLab {
         output_of(self.command(&format!("to-vipwatch {words}")).arg("--program").arg(&self.new))
     }
 
-    /// Runs `to-neutron` with this program.
+    /// Runs `to-neutron` with this program; the way back leads to the older version.
     pub(crate) fn to_neutron(&self, program: &Path, words: &str) -> Output {
-        output_of(self.command(&format!("to-neutron {words}")).arg("--program").arg(program))
+        let mut command = self.command(&format!("to-neutron {words}"));
+        output_of(command.arg("--program").arg(program).arg("--program").arg(&self.old))
+    }
+
+    pub(crate) fn records(&self) -> PathBuf {
+        self.roots.path().join("records")
     }
 
     pub(crate) fn log_path(&self) -> PathBuf {
@@ -68,7 +79,7 @@ impl SwitchLab {
     }
 
     pub(crate) fn record_count(&self) -> usize {
-        let entries = std::fs::read_dir(self.lab.path().join("records"));
+        let entries = std::fs::read_dir(self.records());
         let entries = entries.into_iter().flatten().flatten();
         entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "json")).count()
     }

@@ -6,3 +6,4 @@ mod doubts;
 mod fixture;
 mod interruptions;
 mod replacement;
+mod strangers;

@@ -71,7 +71,7 @@ fn a_dry_run_changes_nothing_and_names_what_it_would_do() {
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("would be replaced"), "{}", text(&output));
     assert!(old.is_alive() && pid_of(&router) == old.pid);
-    assert!(!lab.log_path().exists() && !lab.lab.path().join("records").exists());
+    assert!(!lab.log_path().exists() && !lab.records().exists());
 }
 
 #[test]
@@ -165,6 +165,9 @@ fn the_new_monitor_has_the_session_directory_and_environment_of_a_service() {
     assert_eq!(std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap().to_str(), Some("/"));
     let command = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
     assert!(command.contains(&router.arguments().join(" ")), "{command}");
+    let program = command.split(' ').next();
+    assert_eq!(program, lab.new.to_str(), "agents look for the name of the program");
+    assert_eq!(String::from_utf8_lossy(&read("comm")), "neutron-keepali\n");
     let parent = vipwatch_testkit::monitor::parent(pid).unwrap();
     assert_ne!(parent, i32::try_from(std::process::id()).unwrap(), "it outlives the switch");
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
@@ -175,18 +178,25 @@ fn the_new_monitor_has_the_session_directory_and_environment_of_a_service() {
 fn status_shows_program_version_and_a_state_that_is_wrong() {
     let lab = SwitchLab::new();
     let routers = [1, 2].map(|number| lab.router(number));
-    let monitors = routers.each_ref().map(|router| start_old(&lab, router));
+    let monitors = [start_old(&lab, &routers[0]), routers[1].start(&lab.new)];
+    routers[1].wait_for_state("backup");
     // A monitor that does not run its loop does not see the address.
     monitors[1].signal(rustix::process::Signal::STOP);
     routers[1].take_vip();
-    let output = vipwatch_testkit::monitor::output_of(lab.command("status").arg("--json"));
-    let document = text(&output);
-    assert_eq!(document.matches("\"program\": \"vipwatch\"").count(), 2, "{document}");
+    let status = |words: &str| {
+        let mut command = lab.command(words);
+        text(&vipwatch_testkit::monitor::output_of(command.arg("--program").arg(&lab.new)))
+    };
+    let document = status("status --json");
+    // The installed program, and both monitors.
+    assert_eq!(document.matches("\"program\": \"vipwatch\"").count(), 3, "{document}");
+    // The installed program, and the monitor that runs it. The switch does not execute the other one.
     let version = format!("\"version\": \"{}\"", env!("CARGO_PKG_VERSION"));
-    assert!(document.matches(&version).count() >= 2, "{document}");
+    assert_eq!(document.matches(&version).count(), 2, "{document}");
     assert_eq!(document.matches("disagrees with the kernel").count(), 1, "{document}");
-    let table = text(&vipwatch_testkit::monitor::output_of(&mut lab.command("status")));
+    let table = status("status");
     assert!(table.contains(&routers[0].id) && table.contains("ROUTER"), "{table}");
+    assert_eq!(table.matches("vipwatch        other").count(), 1, "{table}");
 }
 
 /// A stand-in for Neutron's script: it writes pid and state, then waits.

@@ -61,6 +61,20 @@ pub enum ProgramError {
     /// Users other than the owner of a directory can put another file in the place of the program.
     #[error("users other than its owner can write to the directory {}: chmod go-w", .0.display())]
     ExposedDirectory(PathBuf),
+    /// The owner of a link in a directory that all users can write could lead it to another program.
+    #[error(
+        "the link {} is in a directory that other users can write, and belongs to user {user}, not to {}",
+        path.display(),
+        owners(trusted)
+    )]
+    ForeignLink {
+        /// The link.
+        path: PathBuf,
+        /// The id of its owner.
+        user: u32,
+        /// The users that may own it, besides root.
+        trusted: Vec<u32>,
+    },
     /// The owner of a directory could put another file in the place of the program.
     #[error("the directory {} belongs to user {user}, not to {}", path.display(), owners(trusted))]
     ForeignDirectory {
@@ -110,7 +124,7 @@ pub struct CheckedProgram {
 impl CheckedProgram {
     /// Opens the program at the absolute `path`. The owner of the file and of each directory on the way must be root
     /// or one of `trusted`, and no other user may write to them. A directory with the sticky bit, such as `/tmp`, may
-    /// be writable: there, users cannot replace files of other users.
+    /// be writable: there, users cannot replace files of other users. A link in it must belong to one of these users too.
     pub fn open(path: &Path, trusted: &[u32]) -> Result<Self, ProgramError> {
         let file = Walk::new(path, trusted)?.run()?;
         let is_script = !is_elf(&file);
@@ -185,6 +199,8 @@ struct Walk<'t> {
     /// Whether this process is in a user namespace, which shows every user outside of it as [`OVERFLOW_USER`].
     has_unknown_users: bool,
     directory: OwnedFd,
+    /// Whether other users can create files in `directory`.
+    is_shared: bool,
     /// The path of `directory`, for messages.
     shown: PathBuf,
     /// The parts that follow, the next one last.
@@ -200,6 +216,7 @@ impl<'t> Walk<'t> {
             trusted,
             has_unknown_users: is_in_user_namespace(),
             directory: open_root()?,
+            is_shared: false,
             shown: PathBuf::from("/"),
             rest,
             links: 0,
@@ -208,19 +225,18 @@ impl<'t> Walk<'t> {
 
     /// The open file at the end of the path.
     fn run(mut self) -> Result<OwnedFd, ProgramError> {
-        let root = fstat(&self.directory).map_err(|errno| self.failed("/".as_ref(), errno))?;
-        self.check_directory(&root)?;
+        self.check_directory()?;
         while let Some(part) = self.rest.pop() {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let opened = openat(&self.directory, &part, flags, Mode::empty());
             let file = opened.map_err(|errno| self.failed(&part, errno))?;
             let stat = fstat(&file).map_err(|errno| self.failed(&part, errno))?;
             match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Symlink => self.follow(&part, &file)?,
+                FileType::Symlink => self.follow(&part, &file, stat.st_uid)?,
                 FileType::Directory => {
                     self.shown.push(&part);
                     self.directory = file;
-                    self.check_directory(&stat)?;
+                    self.check_directory()?;
                 }
                 FileType::RegularFile if self.rest.is_empty() => {
                     return self.check_program(&stat).map(|()| file);
@@ -232,7 +248,11 @@ impl<'t> Walk<'t> {
         Err(ProgramError::NotAFile)
     }
 
-    fn follow(&mut self, part: &OsStr, link: &OwnedFd) -> Result<(), ProgramError> {
+    fn follow(&mut self, part: &OsStr, link: &OwnedFd, user: u32) -> Result<(), ProgramError> {
+        if self.is_shared && !self.is_trusted(user) {
+            let trusted = self.trusted.to_vec();
+            return Err(ProgramError::ForeignLink { path: self.shown.join(part), user, trusted });
+        }
         self.links += 1;
         if self.links > MAX_LINKS {
             return Err(self.failed(part, Errno::LOOP));
@@ -242,12 +262,14 @@ impl<'t> Walk<'t> {
         if target.is_absolute() {
             self.directory = open_root()?;
             self.shown = PathBuf::from("/");
+            self.check_directory()?;
         }
         push_parts(&target, &mut self.rest);
         Ok(())
     }
 
-    fn check_directory(&self, stat: &Stat) -> Result<(), ProgramError> {
+    fn check_directory(&mut self) -> Result<(), ProgramError> {
+        let stat = fstat(&self.directory).map_err(|errno| self.failed("".as_ref(), errno))?;
         if !self.is_trusted(stat.st_uid) {
             let path = self.shown.clone();
             let trusted = self.trusted.to_vec();
@@ -256,7 +278,8 @@ impl<'t> Walk<'t> {
         // Members of the group root can write to some directories of distributions.
         let writable = if stat.st_gid == 0 { 0o002 } else { 0o022 };
         let is_sticky = stat.st_mode & 0o1000 != 0;
-        if stat.st_mode & writable != 0 && !is_sticky {
+        self.is_shared = stat.st_mode & writable != 0;
+        if self.is_shared && !is_sticky {
             return Err(ProgramError::ExposedDirectory(self.shown.clone()));
         }
         Ok(())

@@ -4,12 +4,12 @@
 //! `neutron.conf` is read because Neutron's own program read it. It also holds passwords,
 //! so only the keys named here are kept.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use vipwatch_linux::file::{TextFile, read_text_file};
 use vipwatch_linux::privilege::Identity;
 
 use crate::announce::{AnnounceMode, PlanOverrides};
@@ -20,6 +20,9 @@ use crate::primary_word::PrimaryWord;
 /// The files that are read if neither `--config-file` nor `--config-dir` is given. Each of them may be missing.
 const DEFAULT_FILES: [&str; 2] =
     ["/etc/neutron/neutron.conf", "/etc/neutron/neutron-keepalived-state-change.conf"];
+
+/// Maximum size of a configuration file, in bytes. The samples of Neutron have about 100,000.
+const MAX_FILE: u64 = 4 << 20;
 
 /// The section of this program. An unknown key in it is an error.
 const SECTION: &str = "vipwatch";
@@ -44,6 +47,9 @@ impl NeutronConfig {
             for file in DEFAULT_FILES {
                 match read(Path::new(file), reader) {
                     Ok(text) => config.merge(&text, file)?,
+                    Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
+                        return Err(unreadable(Path::new(file), &error));
+                    }
                     // A default file that is missing or not readable is left out.
                     Err(ReadError::Io(_)) => {}
                     Err(ReadError::Unsafe(failure)) => return Err(failure),
@@ -57,10 +63,7 @@ impl NeutronConfig {
         }
         for file in files {
             let text = read(&file, reader).map_err(|error| match error {
-                ReadError::Io(error) => {
-                    let message = format!("cannot read {}: {error}", file.display());
-                    Failure::new(Code::of(&error), message)
-                }
+                ReadError::Io(error) => unreadable(&file, &error),
                 ReadError::Unsafe(failure) => failure,
             })?;
             config.merge(&text, &file.display().to_string())?;
@@ -150,6 +153,10 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
+fn unreadable(file: &Path, error: &io::Error) -> Failure {
+    Failure::new(Code::of(error), format!("cannot read {}: {error}", file.display()))
+}
+
 /// Why a configuration file was not read.
 enum ReadError {
     Io(io::Error),
@@ -160,9 +167,7 @@ enum ReadError {
 /// Reads a file that only root and `reader` can write. Other files are refused, because the settings decide which
 /// process the monitor trusts as the agent.
 fn read(path: &Path, reader: Identity) -> Result<String, ReadError> {
-    let mut file = File::open(path).map_err(ReadError::Io)?;
-    // The open file is checked, because the name may belong to another file by now.
-    let metadata = file.metadata().map_err(ReadError::Io)?;
+    let TextFile { text, metadata } = read_text_file(path, MAX_FILE).map_err(ReadError::Io)?;
     let is_group_trusted = [0, reader.group].contains(&metadata.gid());
     let foreign_write_bits = if is_group_trusted { 0o002 } else { 0o022 };
     let name = path.display();
@@ -178,9 +183,7 @@ fn read(path: &Path, reader: Identity) -> Result<String, ReadError> {
         let failure = Failure::new(Code::NotPermitted, format!("{problem}: the file is not read"));
         return Err(ReadError::Unsafe(failure.hint(hint)));
     }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(ReadError::Io)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(text)
 }
 
 /// The `*.conf` files of `directory`, sorted by name.

@@ -4,7 +4,7 @@
 use std::process::Output;
 
 use vipwatch_testkit::monitor::output_of;
-use vipwatch_testkit::{Release, Router};
+use vipwatch_testkit::{Release, Router, run};
 
 use crate::{fixture, subject};
 
@@ -247,5 +247,29 @@ fn help_and_version_need_no_other_option() {
         let output = output_of(std::process::Command::new(subject()).arg(option));
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains(text));
+    }
+}
+
+/// The agent's user may own the directory of the configuration, and root reads it at the start of every monitor.
+#[test]
+fn a_configuration_file_that_is_a_pipe_or_huge_does_not_delay_the_start() {
+    let (lab, router, _agent) = fixture(Release::V29);
+    let directory = lab.path().join("config");
+    std::fs::create_dir(&directory).unwrap();
+    let file = directory.join("x.conf");
+    for (make, reason) in [
+        ("rm -f \"$0\"; mkfifo -m 0644 \"$0\"", "it is not a regular file"),
+        ("rm -f \"$0\"; truncate -s 1T \"$0\"; chmod 0644 \"$0\"", "it has more than"),
+    ] {
+        run(std::process::Command::new("sh").args(["-c", make]).arg(&file));
+        for option in [
+            format!("--config-file={}", file.display()),
+            format!("--config-dir={}", directory.display()),
+        ] {
+            let output = router.attempt(&subject(), |arguments| arguments.push(option.clone()));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(4), "{option}: {stderr}");
+            assert!(stderr.contains(reason), "{option}: {stderr}");
+        }
     }
 }

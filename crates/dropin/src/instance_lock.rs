@@ -18,9 +18,11 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use vipwatch_core::InstanceId;
+use vipwatch_linux::file::read_head;
 use vipwatch_linux::privilege::Identity;
+use vipwatch_linux::process_table::socket_inodes;
 use vipwatch_linux::{clock, peer};
 
 use crate::args::PROGRAM;
@@ -62,11 +64,11 @@ impl InstanceLock {
             };
             Failure::new(code, message)
         };
-        let address =
-            SocketAddr::from_abstract_name(format!("{PROGRAM}/{instance}")).map_err(failed)?;
+        let name = format!("{PROGRAM}/{instance}");
+        let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
         let listener = match UnixListener::bind_addr(&address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                replace_holder(&address).map_err(failed)?
+                replace_holder(&address, &name).map_err(failed)?
             }
             other => other.map_err(failed)?,
         };
@@ -92,38 +94,70 @@ impl AsFd for InstanceLock {
     }
 }
 
-/// Makes the holder of `address` exit by connecting to it, kills it if it does not, and binds `address`.
-fn replace_holder(address: &SocketAddr) -> io::Result<UnixListener> {
+/// Makes the holder of `address` exit by connecting to it, kills it if it does not, and binds `address`, which has this
+/// abstract name.
+fn replace_holder(address: &SocketAddr, name: &str) -> io::Result<UnixListener> {
     let mut connection = UnixStream::connect_addr(address);
     if let Some(listener) = bind_within(TAKEOVER_TIMEOUT, address)? {
         return Ok(listener);
     }
-    // The holder does not react. The kernel reports the pid of the listening process; a second
-    // connection makes sure that the pid is still current and was not reused.
+    // The holder does not react.
     if connection.is_err() {
         connection = UnixStream::connect_addr(address);
     }
-    let holder = |connection: io::Result<UnixStream>| {
-        let connection = connection.ok()?;
-        peer::credentials(&connection).ok()?.pid.and_then(Pid::from_raw)
-    };
-    let first = holder(connection);
-    let second = holder(UnixStream::connect_addr(address));
-    match (first, second) {
-        (Some(pid), Some(again)) if pid == again => kill_holder(pid)?,
-        _ => {}
+    if let Ok(connection) = connection {
+        kill_holder(&connection, name)?;
     }
     let in_use = "another monitor of this router holds it and does not exit";
     bind_within(TAKEOVER_TIMEOUT, address)?
         .ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, in_use))
 }
 
-/// Kills the process that holds the lock. A process that has ended by itself meanwhile is no error.
-fn kill_holder(pid: Pid) -> io::Result<()> {
-    match rustix::process::kill_process(pid, Signal::KILL) {
+/// Kills the process that has created the lock. If it has ended, a process that it had started holds the lock, and another
+/// one may have its pid: none of them is killed.
+fn kill_holder(connection: &UnixStream, name: &str) -> io::Result<()> {
+    let killed = match peer::process(connection) {
+        Ok(process) => pidfd_send_signal(&process, Signal::KILL),
+        Err(error) if error.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error()) => {
+            kill_by_pid(connection, name)
+        }
+        Err(_ended) => Ok(()),
+    };
+    match killed {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// For kernels before 6.5. LIMIT: before 5.3, another process can get the pid between the check and the signal.
+fn kill_by_pid(connection: &UnixStream, name: &str) -> Result<(), Errno> {
+    let pid = peer::credentials(connection).ok().and_then(|peer| peer.pid);
+    let Some(pid) = pid.and_then(Pid::from_raw) else { return Ok(()) };
+    // ORDER: the process descriptor comes before the check: it stays with the process that is checked.
+    let process = pidfd_open(pid, PidfdFlags::empty());
+    if !holds_listener(pid, name) {
+        return Ok(());
+    }
+    match process {
+        Ok(process) => pidfd_send_signal(&process, Signal::KILL),
+        Err(Errno::NOSYS) => kill_process(pid, Signal::KILL),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether a process has the socket open that listens on the abstract name in this network namespace.
+fn holds_listener(pid: Pid, name: &str) -> bool {
+    const MAX_TABLE: u64 = 1 << 20;
+    let table = read_head(Path::new("/proc/net/unix"), MAX_TABLE).unwrap_or_default();
+    let table = String::from_utf8_lossy(&table);
+    // "Num RefCount Protocol Flags Type St Inode @NAME"; the flag says that the socket listens.
+    let listener = table.lines().find_map(|line| {
+        let mut fields = line.strip_suffix(name)?.strip_suffix('@')?.split_ascii_whitespace();
+        let is_listening = fields.nth(3)? == "00010000";
+        fields.nth(2)?.parse().ok().filter(|_| is_listening)
+    });
+    let open = socket_inodes(pid.as_raw_nonzero().get().cast_unsigned()).unwrap_or_default();
+    listener.is_some_and(|inode: u64| open.contains(&inode))
 }
 
 /// Binds `address` as soon as it is free; `None` if it is still in use after `timeout`.
@@ -146,11 +180,19 @@ fn bind_within(timeout: Duration, address: &SocketAddr) -> io::Result<Option<Uni
 mod tests {
     use super::*;
 
+    /// As on a kernel before 6.5, with a pid that belongs to another process by now.
     #[test]
-    fn killing_a_holder_that_has_already_ended_is_no_error() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = Pid::from_child(&child);
-        child.wait().unwrap();
-        kill_holder(pid).unwrap();
+    fn only_the_process_with_the_listening_socket_holds_the_lock() {
+        let name = format!("{PROGRAM}/test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(!holds_listener(rustix::process::getpid(), &name));
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let holders = [rustix::process::getpid(), Pid::from_child(&other)]
+            .map(|pid| holds_listener(pid, &name));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(holders, [true, false]);
+        drop(listener);
     }
 }

@@ -3,9 +3,10 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// The credentials of a process at the time when it called `listen` or `connect`.
+/// The credentials of a process at the time when it called `listen` or `connect`. If it has ended since, another process
+/// may have its pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// The process id; `None` if the process is in a PID namespace that this process cannot see, such as an agent in
@@ -33,6 +34,24 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Peer> {
         peer.assume_init()
     };
     Ok(Peer { pid: (peer.pid > 0).then_some(peer.pid), user: peer.uid, group: peer.gid })
+}
+
+/// A process descriptor of the process at the other end of `socket` (`SO_PEERPIDFD`): of the one that called `listen` or
+/// `connect`, and never of a later one with its pid. The error is `ENOPROTOOPT` before Linux 6.5, and another one if the
+/// process has ended.
+pub fn process(socket: impl AsFd) -> io::Result<OwnedFd> {
+    let mut fd: libc::c_int = -1;
+    let mut length = libc::socklen_t::try_from(size_of_val(&fd)).unwrap_or(0);
+    // SAFETY: the descriptor is open during the call, and pointer and length describe `fd`. After success, `fd` is a new
+    // descriptor that nothing else owns.
+    unsafe {
+        let socket = socket.as_fd().as_raw_fd();
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERPIDFD);
+        if libc::getsockopt(socket, level, name, (&raw mut fd).cast(), &raw mut length) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
 }
 
 /// Whether the process at the other end of `socket` is in `group`: as its effective or as a supplementary group.

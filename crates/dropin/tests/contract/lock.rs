@@ -3,14 +3,14 @@
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::{output_of, read_pid};
-use vipwatch_testkit::{Release, Router, pause};
+use vipwatch_testkit::{Release, Router, pause, wait_for};
 
 use crate::{fixture, subject};
 
@@ -68,6 +68,50 @@ fn the_waiting_foreground_process_is_not_taken_for_a_running_monitor() {
     assert!(output.status.success(), "{output:?}");
     agent.wait_for_words(&["backup"]);
     router.stop();
+}
+
+/// Takes the lock, hands it to a child process, and ends.
+const HANDING_OVER: &str = r#"
+import os, socket, sys, time
+lock = socket.socket(socket.AF_UNIX)
+lock.bind("\0neutron-keepalived-state-change/" + sys.argv[1])
+lock.listen()
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(1000)
+"#;
+
+/// Starts a process that has the pid of another one, which has ended.
+fn start_with_pid(pid: u32) -> Child {
+    wait_for("a process with the freed pid", || {
+        let last = (pid - 1).to_string();
+        std::fs::write("/proc/sys/kernel/ns_last_pid", last).expect("needs root");
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        if child.id() == pid {
+            return Some(child);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        None
+    })
+}
+
+/// For a listening socket, the kernel reports the pid of the process that called `listen`, also after its end.
+#[test]
+fn a_process_that_has_got_the_pid_of_an_earlier_holder_of_the_lock_is_not_killed() {
+    let (_lab, router, _agent) = fixture(Release::V29);
+    let mut python = router.netns.command("python3");
+    let mut holder = python.args(["-c", HANDING_OVER, &router.id]).spawn().unwrap();
+    assert!(holder.wait().unwrap().success());
+    let mut other = start_with_pid(holder.id());
+    let output = output_of(&mut router.command(&subject()));
+    let ended = other.try_wait().unwrap();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(ended.is_none(), "{ended:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("cannot take the lock"), "{stderr}");
 }
 
 #[test]

@@ -5,5 +5,6 @@
 mod doubts;
 mod fixture;
 mod interruptions;
+mod package;
 mod replacement;
 mod strangers;

@@ -116,8 +116,13 @@ fn the_kill_script_ends_a_monitor_on_a_system_without_the_program_kill() {
     root.install_neutron("2:16.4.2-1");
     assert!(root.install().is_ok());
     root.succeed("rm -f /bin/kill /usr/bin/kill");
-    let mut monitor =
-        Command::new("chroot").arg(root.root.path()).args(["sleep", "infinity"]).spawn().unwrap();
+    // The script ends monitors only.
+    root.succeed("cp /bin/sleep /tmp/neutron-keepalived-state-change");
+    let mut monitor = Command::new("chroot")
+        .arg(root.root.path())
+        .args(["/tmp/neutron-keepalived-state-change", "infinity"])
+        .spawn()
+        .unwrap();
     let script = "/etc/neutron/kill_scripts/neutron-keepalived-state-change-monitor-kill";
     let outcome = root.run(&format!("{script} 15 {} 2>&1", monitor.id()));
     if !outcome.is_ok() {

@@ -22,7 +22,7 @@ pub struct InstanceFilter {
     pub roles: Vec<InstanceRole>,
     /// Network namespaces: `netns`. An empty name is the node's own namespace.
     pub netns: Vec<String>,
-    /// `neutron`, `keepalived` or `vipwatch`: `origin`.
+    /// `neutron`, `keepalived`, `container` or `vipwatch`: `origin`.
     pub origins: Vec<String>,
 }
 

@@ -68,4 +68,17 @@ pub struct FindingList {
     pub items: Vec<FindingItem>,
     /// The number of findings that are too young to be reported: after a failover, components follow within seconds.
     pub too_young: u64,
+    /// The keepaliveds in containers. They are no findings.
+    #[serde(default)]
+    pub containers: Vec<ContainerKeepalived>,
+}
+
+/// A running keepalived with another root directory than the node's: in a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ContainerKeepalived {
+    /// The pid.
+    pub pid: u32,
+    /// Its network namespace; null for the node's own, and if it cannot be read.
+    pub netns: Option<String>,
 }

@@ -60,7 +60,7 @@ pub use self::event::{
     RemovedEvent, ResetEvent, ResetReason, TransitionEvent,
 };
 pub use self::filter::{ClusterFilter, EventFilter, HistoryFilter, InstanceFilter, escape};
-pub use self::finding::{FindingItem, FindingList, FindingSeverity};
+pub use self::finding::{ContainerKeepalived, FindingItem, FindingList, FindingSeverity};
 pub use self::history::{GapItem, GapReason, HistoryDocument, TimelineItem, TransitionItem};
 pub use self::instance::{
     AddressItem, AgentItem, AnswerSource, ConfigProblemItem, FailureItem, InstanceDetail,

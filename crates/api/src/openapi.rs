@@ -137,7 +137,7 @@ describe! {
             ("address" = Option<Vec<String>>, Query, description = "an address of the instance, floating ones too"),
             ("role" = Option<Vec<InstanceRole>>, Query, description = "a role"),
             ("netns" = Option<Vec<String>>, Query, description = "a network namespace; empty for the node's own"),
-            ("origin" = Option<Vec<String>>, Query, description = "`neutron`, `keepalived` or `vipwatch`"),
+            ("origin" = Option<Vec<String>>, Query, description = "`neutron`, `keepalived`, `container` or `vipwatch`"),
         ),
         responses(CommonErrors,
             (status = 200, body = InstanceList),

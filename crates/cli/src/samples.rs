@@ -276,6 +276,7 @@ pub(crate) fn findings() -> FindingList {
             },
         ],
         too_young: 1,
+        containers: Vec::new(),
     }
 }
 

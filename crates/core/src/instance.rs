@@ -91,12 +91,35 @@ impl fmt::Display for InstanceId {
 
 /// The name of a network namespace, as `ip netns` lists it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NetnsName(Arc<str>);
+pub struct NetnsName {
+    text: Arc<str>,
+    /// Set for a namespace without a name of its own.
+    process: Option<NetnsProcess>,
+}
+
+/// A process in a namespace without a name: it leads to the namespace as long as it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NetnsProcess {
+    /// The pid.
+    pub pid: u32,
+    /// The start time in clock ticks since the boot, which tells the process from a later one with the same pid.
+    pub started: u64,
+}
 
 impl NetnsName {
+    /// The namespace of a process, if it has no name. It is shown as `pid:PID`.
+    pub fn of_process(process: NetnsProcess) -> Self {
+        Self { text: format!("pid:{}", process.pid).into(), process: Some(process) }
+    }
+
+    /// The process that leads to the namespace; `None` if the namespace has a name.
+    pub fn process(&self) -> Option<NetnsProcess> {
+        self.process
+    }
+
     /// The name as text; never a path.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
@@ -105,13 +128,13 @@ impl FromStr for NetnsName {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         check(text, 255, |c| c != '/' && !c.is_control() && !c.is_whitespace())?;
-        Ok(Self(text.into()))
+        Ok(Self { text: text.into(), process: None })
     }
 }
 
 impl fmt::Display for NetnsName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

@@ -26,6 +26,6 @@ mod vrrp;
 
 pub use command_line::{CommandLine, DEFAULT_CONFIG};
 pub use lines::{Files, Include, Source};
-pub use problem::{FilePosition, Impact, Problem};
+pub use problem::{FilePosition, Impact, Message, Problem};
 pub use routing::{VirtualRoute, VirtualRule};
 pub use vrrp::{Configuration, ProtocolSettings, VirtualAddress, VrrpInstance, configuration};

@@ -47,7 +47,9 @@ pub use cause::{Cause, CauseKind};
 pub use debounce::ReportedState;
 pub use delivery::{Delivery, DeliveryFailure, Outcome};
 pub use error_chain::ErrorChain;
-pub use instance::{InstanceId, LinkName, NameError, NetnsName, WatchedAddress, parse_vip};
+pub use instance::{
+    InstanceId, LinkName, NameError, NetnsName, NetnsProcess, WatchedAddress, parse_vip,
+};
 pub use moment::Moment;
 pub use neutron_state::NeutronState;
 pub use notification::{Conclusion, DeliveryMode, EventKind};

@@ -134,7 +134,11 @@ pub struct TextFile {
 /// Like [`read_text`], with owner and permissions.
 pub fn read_text_file(path: &Path, limit: u64) -> io::Result<TextFile> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    text_file(rustix::fs::open(path, flags, Mode::empty())?.into(), limit)
+}
+
+/// Reads the text of an open file, which must be a regular one with at most `limit` bytes.
+pub fn text_file(file: File, limit: u64) -> io::Result<TextFile> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
@@ -164,13 +168,17 @@ impl FileStamp {
     /// The stamp of the file at `path`, or of the file that a symbolic link at `path` points to. Take it before the
     /// file is read: a change in between is then noticed later.
     pub fn at(path: &Path) -> io::Result<Self> {
-        let metadata = std::fs::metadata(path)?;
-        Ok(Self {
+        Ok(Self::of(&std::fs::metadata(path)?))
+    }
+
+    /// The stamp of a file with this metadata.
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
             inode: (metadata.dev(), metadata.ino()),
             size: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-        })
+        }
     }
 }
 

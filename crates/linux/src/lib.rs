@@ -10,7 +10,8 @@
 //! - Files: [`dnotify`] watches few directories (drop-in), [`inotify`] watches thousands (node), [`mod@file`] reads and
 //!   replaces files, [`lock`] gives one process exclusive use of a directory.
 //! - Sockets: [`listen`] opens unix sockets, [`peer`] reads the credentials of the other end.
-//! - Other processes: [`process_table`] reads them, [`process_exit`] reports their end. [`program`] checks and starts a
+//! - Other processes: [`process_table`] reads them, [`process_exit`] reports their end, [`root_directory`] opens files as
+//!   they see them. [`program`] checks and starts a
 //!   program by its descriptor, [`descendants`] ends everything that it has started, [`passed_socket`] passes a socket.
 //! - This process and its threads: [`process`], [`signal`], [`privilege`], [`account`], [`worker`] (threads that the watchdog
 //!   supervises), [`wake_queue`] (a queue that wakes a `poll`), [`file_table`] (a thread with files of its own), [`clock`].
@@ -38,6 +39,7 @@ pub mod process_exit;
 pub mod process_table;
 pub mod process_usage;
 pub mod program;
+pub mod root_directory;
 pub mod signal;
 pub mod sysctl;
 pub mod vrrp_capture;

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, StatFs};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use vipwatch_core::NetnsName;
+use vipwatch_core::{NetnsName, NetnsProcess};
+
+use crate::process_table::{self, ProcessId};
 
 /// The directory with the names of namespaces: that of `ip netns`, which other programs use too.
 pub const DIRECTORY: &str = "/run/netns";
@@ -58,7 +60,7 @@ impl NetnsId {
     pub fn of_name(name: &NetnsName) -> io::Result<Option<Self>> {
         let path = path_of(name);
         match Self::of_path(&path) {
-            Ok(id) => Ok(Some(id)),
+            Ok(id) => Ok(Some(id).filter(|_| !has_ended(name))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -108,6 +110,10 @@ impl Netns {
             return Err(NetnsError::NotANamespace(path));
         }
         let metadata = handle.metadata().map_err(|source| failed(&path, source))?;
+        // ORDER: after the open, the pid cannot have belonged to another process.
+        if has_ended(name) {
+            return Err(NetnsError::Missing(name.clone()));
+        }
         Ok(Self { name: name.clone(), handle, id: NetnsId::of(&metadata, &system) })
     }
 
@@ -177,5 +183,17 @@ pub fn open_current() -> io::Result<File> {
 }
 
 fn path_of(name: &NetnsName) -> PathBuf {
-    Path::new(DIRECTORY).join(name.as_str())
+    match name.process() {
+        Some(process) => PathBuf::from(format!("/proc/{}/ns/net", process.pid)),
+        None => Path::new(DIRECTORY).join(name.as_str()),
+    }
+}
+
+/// Whether the process that leads to a namespace without a name has ended. The namespace may exist longer; an open handle
+/// or socket in it keeps it, so it counts as gone.
+pub fn has_ended(name: &NetnsName) -> bool {
+    let is_alive = |process: NetnsProcess| {
+        process_table::is_alive(ProcessId { pid: process.pid, started: process.started })
+    };
+    !name.process().is_none_or(is_alive)
 }

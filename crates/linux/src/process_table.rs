@@ -12,12 +12,14 @@ pub mod new_processes;
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{Mode, OFlags};
 use vipwatch_core::cause::ProcessExit;
 
 use crate::netns::NetnsId;
@@ -162,6 +164,34 @@ pub fn user(pid: u32) -> io::Result<u32> {
     user.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Whether a process may change addresses and links: its effective capabilities contain `CAP_NET_ADMIN`. They are those in
+/// the user namespace of the process; see [`has_own_user_namespace`].
+pub fn has_net_admin(pid: u32) -> io::Result<bool> {
+    const NET_ADMIN: u32 = 12;
+    let text = read(pid, "status")?;
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+    let capabilities = capabilities.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(capabilities >> NET_ADMIN & 1 == 1)
+}
+
+/// Whether a process is in the user namespace of this one. In another one, user id 0 and every capability mean nothing
+/// here. Needs `PTRACE_MODE_READ`.
+pub fn has_own_user_namespace(pid: u32) -> io::Result<bool> {
+    is_same_file(pid, "ns/user")
+}
+
+/// Whether a process has the root directory of this one. A process in a container has another one. Needs
+/// `PTRACE_MODE_READ`.
+pub fn has_own_root(pid: u32) -> io::Result<bool> {
+    is_same_file(pid, "root")
+}
+
+fn is_same_file(pid: u32, name: &str) -> io::Result<bool> {
+    Ok(file_identity(&entry(pid, name))? == file_identity(&Path::new("/proc/self").join(name))?)
+}
+
 /// The working directory of a process, as a path in its own root directory.
 pub fn working_directory(pid: u32) -> io::Result<PathBuf> {
     fs::read_link(entry(pid, "cwd"))
@@ -200,32 +230,65 @@ pub fn is_process(pid: u32) -> bool {
     })
 }
 
-/// An open file of another process that `/proc/PID/fd` lists.
+/// LIMIT: maximum number of descriptors of a process that are examined. Any process may open a million files.
+const MAX_DESCRIPTORS: usize = 16_384;
+
+/// A file in the memory of another process (`memfd_create(2)`).
 #[derive(Debug)]
-pub struct ForeignFile {
-    /// The path through which this process can open the same file.
-    pub path: PathBuf,
+pub struct MemoryFile {
+    file: fs::File,
     /// When the file was written.
     pub written: SystemTime,
 }
 
-/// The first open file of a process with a name in `/proc/PID/fd` that begins with `name`. Needs `PTRACE_MODE_READ`.
-pub fn open_file(pid: u32, name: &str) -> io::Result<Option<ForeignFile>> {
-    for descriptor in fs::read_dir(entry(pid, "fd"))? {
+impl MemoryFile {
+    /// The text of the file; an error if it has more than `limit` bytes.
+    pub fn text(self, limit: u64) -> io::Result<String> {
+        crate::file::text_file(self.file, limit).map(|file| file.text)
+    }
+}
+
+/// The first memory file of a process with a name that begins with `name`. Needs `PTRACE_MODE_READ`.
+///
+/// A process can give any file such a name. Only a file of the kernel's own memory file system counts: others may block
+/// the reader, or belong to another program.
+pub fn memory_file(pid: u32, name: &str) -> io::Result<Option<MemoryFile>> {
+    let name = format!("/memfd:{name}");
+    for descriptor in fs::read_dir(entry(pid, "fd"))?.take(MAX_DESCRIPTORS) {
         let path = descriptor?.path();
         let Ok(target) = fs::read_link(&path) else { continue };
-        if target.as_os_str().as_bytes().starts_with(name.as_bytes()) {
-            let written = fs::metadata(&path)?.modified()?;
-            return Ok(Some(ForeignFile { path, written }));
+        if !target.as_os_str().as_bytes().starts_with(name.as_bytes()) {
+            continue;
         }
+        // ORDER: a descriptor for the path only is examined first. Opening a device or pipe may have an effect.
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let found = fs::File::from(rustix::fs::open(&path, flags, Mode::empty())?);
+        let metadata = found.metadata()?;
+        if !metadata.is_file() || metadata.nlink() != 0 || metadata.dev() != memory_device()? {
+            continue;
+        }
+        let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty())?.into();
+        return Ok(Some(MemoryFile { file, written: metadata.modified()? }));
     }
     Ok(None)
+}
+
+/// The device of the file system on which the kernel keeps all memory files.
+fn memory_device() -> io::Result<u64> {
+    static DEVICE: OnceLock<u64> = OnceLock::new();
+    if let Some(device) = DEVICE.get() {
+        return Ok(*device);
+    }
+    let own = rustix::fs::memfd_create("vipwatch", rustix::fs::MemfdFlags::CLOEXEC)?;
+    Ok(*DEVICE.get_or_init(|| rustix::fs::fstat(&own).map_or(0, |stat| stat.st_dev)))
 }
 
 /// The inodes of the sockets that a process has open.
 pub fn socket_inodes(pid: u32) -> io::Result<Vec<u64>> {
     let mut inodes = Vec::new();
-    for descriptor in fs::read_dir(entry(pid, "fd"))? {
+    for descriptor in fs::read_dir(entry(pid, "fd"))?.take(MAX_DESCRIPTORS) {
         let Ok(target) = fs::read_link(descriptor?.path()) else { continue };
         let text = target.to_string_lossy();
         let inode = text.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
@@ -386,12 +449,27 @@ mod tests {
         assert_eq!(working_directory(pid).unwrap(), std::env::current_dir().unwrap());
         assert_eq!(netns(pid).unwrap(), NetnsId::current().unwrap());
         assert_eq!(user(pid).unwrap(), rustix::process::getuid().as_raw());
+        assert!(has_own_root(pid).unwrap() && has_own_user_namespace(pid).unwrap());
+        assert!(has_net_admin(pid).is_ok());
         let environment = environment(pid).unwrap();
         assert!(environment.iter().any(|word| word.starts_with("PATH=")), "{environment:?}");
         assert!(is_process(pid) && nested_pids(pid).unwrap().contains(&pid));
         assert!(shares_root(pid).unwrap());
         let age = SystemTime::now().duration_since(start_time(stat.id)).unwrap_or_default();
         assert!(age < Duration::from_hours(1), "{age:?}");
+    }
+
+    #[test]
+    fn a_memory_file_is_found_by_its_name_and_read_up_to_a_limit() {
+        use std::io::Write;
+        let pid = std::process::id();
+        assert!(memory_file(pid, "vipwatch-test").unwrap().is_none());
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let own = rustix::fs::memfd_create("vipwatch-test.1", flags).unwrap();
+        fs::File::from(own.try_clone().unwrap()).write_all(b"text").unwrap();
+        let found = || memory_file(pid, "vipwatch-test").unwrap().unwrap();
+        assert_eq!(found().text(4).unwrap(), "text");
+        assert!(found().text(3).is_err(), "larger than the limit");
     }
 
     #[test]

@@ -317,7 +317,7 @@ fn open_root() -> Result<OwnedFd, ProgramError> {
 }
 
 /// Adds the parts of `path`, so that its first part is the last of `rest`.
-fn push_parts(path: &Path, rest: &mut Vec<OsString>) {
+pub(crate) fn push_parts(path: &Path, rest: &mut Vec<OsString>) {
     for part in path.components().rev() {
         match part {
             Component::Normal(name) => rest.push(name.to_owned()),

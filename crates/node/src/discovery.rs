@@ -6,20 +6,22 @@
 //!      │                 keepalived's own configuration, and those that running processes use
 //!      │                 (ordinary_files.rs)
 //!      ▼
-//!   config_file.rs       one file, parsed with the files that it includes (include.rs)
+//!   config_file.rs       one file, parsed with the files that it includes (include.rs, include_pattern.rs)
 //!      │
 //!      ▼
 //!   instance_config.rs   the instances in it
 //! ```
 //!
-//! A file that cannot be read or parsed is a problem with its name and line, and the other files are still
+//! In a node, `worker.rs` does this on a thread of its own. A file that cannot be read or parsed is a problem with its name and line, and the other files are still
 //! used. The directories are watched by [`crate::watch::follower`].
 
 mod config_file;
 mod include;
+mod include_pattern;
 mod instance_config;
 mod ordinary_files;
 mod scanner;
+mod worker;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,6 +34,7 @@ use crate::processes::KeepalivedTable;
 pub(crate) use self::instance_config::example;
 pub use self::instance_config::{InstanceConfig, Origin, netns_of_router};
 pub use self::scanner::ConfigScanner;
+pub(crate) use self::worker::{DiscoveryWorker, Scan};
 
 /// A file that was written less than this ago may be incomplete, and is not used yet.
 pub const SETTLE: Duration = Duration::from_millis(100);
@@ -51,6 +54,8 @@ pub struct ConfigLocations {
     pub exclude: Vec<PathBuf>,
     /// Whether running processes of keepalived are read: which configurations they use, and whether they run.
     pub has_processes: bool,
+    /// Whether the instances of processes in containers are followed, with an origin of their own.
+    pub has_containers: bool,
     /// The configuration id, which decides keepalived's conditional lines (`@id`), as its option `-i` does.
     /// `None`: the host name without its domain.
     pub config_id: Option<String>,
@@ -73,13 +78,14 @@ impl Default for ConfigLocations {
             keepalived: vec![PathBuf::from("/etc/keepalived/keepalived.conf")],
             exclude: Vec::new(),
             has_processes: true,
+            has_containers: false,
             config_id: None,
         }
     }
 }
 
 /// A problem with a configuration file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConfigProblem {
     /// The file or directory.
     pub file: PathBuf,
@@ -92,7 +98,7 @@ pub struct ConfigProblem {
 }
 
 /// The content of a file with a problem that the node uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContentInUse {
     /// This version of the file, without the part that has the problem.
     Rest,

@@ -396,7 +396,7 @@ impl Node {
     /// Waits until a file descriptor is ready or a timer expires; returns the time of that.
     fn wait(&mut self) -> Result<Moment, NodeError> {
         let timers = [
-            Some(self.follower.due()),
+            self.follower.due(),
             self.outlets.due(),
             self.watchdog.due(),
             self.silence_due(),

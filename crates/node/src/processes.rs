@@ -8,9 +8,15 @@
 //!   worker.rs: ends of processes at once, starts within a second, stopped and frozen ones every ten seconds
 //! ```
 //!
-//! A process is keepalived if its executable is a file with the name `keepalived` that contains keepalived's own
-//! keywords, and if root or this program's user runs it. The name that a process gives itself proves nothing. What
-//! follows for an instance is decided in [`vipwatch_core::keepalived_process`].
+//! Two questions have two answers:
+//!
+//! - *Does a keepalived run in this network namespace?* Facts of the kernel decide: the executable is a file with the name
+//!   `keepalived` that contains keepalived's own keywords, and the process has `CAP_NET_ADMIN` in this program's user
+//!   namespace. Its user, its own name and its root directory do not matter.
+//! - *Which file, which pid file, which instances?* Only a process with this program's root directory answers. Any other
+//!   one is foreign: a process of a container.
+//!
+//! What follows for an instance is decided in [`vipwatch_core::keepalived_process`].
 
 mod events;
 mod facts;
@@ -25,10 +31,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use vipwatch_core::NetnsName;
+use vipwatch_linux::process_table::ProcessId;
 
 pub(crate) use self::events::process_evidence;
 pub(crate) use self::facts::keepalived_facts;
-pub(crate) use self::keepalived::EndRecord;
+use self::keepalived::netns_key;
+pub(crate) use self::keepalived::{EndRecord, unnamed_netns};
 pub use self::keepalived::{KeepalivedProcess, ProcessNetns};
 pub(crate) use self::remembered::RememberedSources;
 pub use self::table::KeepalivedTable;
@@ -39,14 +47,16 @@ use crate::discovery::InstanceConfig;
 /// A configuration that a process of keepalived uses or has used, for discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSource {
-    /// The path through which this program reads the file.
+    /// The file as a path of this program, or as `/proc/PID/root/PATH` if only the process sees it.
     pub file: Arc<Path>,
     /// The network namespace of the process.
     pub netns: ProcessNetns,
     /// The configuration id of its command line; `None` without the option.
     pub config_id: Option<String>,
-    /// The pid of the process, for messages.
-    pub pid: u32,
+    /// The process; `None` for one of an earlier run.
+    pub process: Option<ProcessId>,
+    /// Whether the process is in a container; see [`KeepalivedProcess::is_foreign`].
+    pub is_foreign: bool,
 }
 
 /// A keepalived that has ended.
@@ -61,7 +71,7 @@ pub(crate) struct EndedKeepalived {
 /// What is known about all keepalived processes at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessView {
-    /// The running ones, by the path of their configuration.
+    /// The running ones, by the path of their configuration; foreign ones also by their namespace.
     running: HashMap<PathBuf, Vec<Arc<KeepalivedProcess>>>,
     /// The last one of each configuration that no process uses any more.
     ended: HashMap<PathBuf, EndedKeepalived>,
@@ -69,8 +79,8 @@ pub struct ProcessView {
     recent_starts: HashMap<PathBuf, u32>,
     /// Processes with the name keepalived and an executable that cannot be read.
     pub unreadable: usize,
-    /// Processes of other users with an executable named keepalived, which are not trusted.
-    pub untrusted: usize,
+    /// The number of running keepaliveds.
+    count: usize,
     /// When the processes were read for the first time; the Unix epoch if this program reads them only once.
     since: Option<SystemTime>,
 }
@@ -78,11 +88,32 @@ pub struct ProcessView {
 impl ProcessView {
     /// The number of running keepaliveds.
     pub fn count(&self) -> usize {
-        self.running.values().map(Vec::len).sum()
+        self.count
     }
 
-    /// The keepalived that uses the configuration of an instance in its namespace.
+    /// The running keepaliveds of containers, sorted by pid.
+    pub(crate) fn foreign(&self) -> Vec<&Arc<KeepalivedProcess>> {
+        let running = self.running.values().flatten().filter(|process| process.is_foreign);
+        let mut by_pid: Vec<&Arc<KeepalivedProcess>> = running.collect();
+        by_pid.sort_by_key(|process| process.id);
+        by_pid.dedup_by_key(|process| process.id);
+        by_pid
+    }
+
+    /// The keepalived of an instance: the one that uses its configuration in its namespace. A process in a container does
+    /// not prove which configuration it uses, so it counts by its namespace, unless another process is known to have
+    /// used the configuration and has ended.
     pub(crate) fn of_instance(&self, instance: &InstanceConfig) -> Option<&Arc<KeepalivedProcess>> {
+        self.user_of(instance).or_else(|| {
+            if self.ended.contains_key(&*instance.file) {
+                return None;
+            }
+            let key = netns_key(instance.netns.as_ref());
+            self.running.get(&key)?.iter().find(|process| process.has_vrrp())
+        })
+    }
+
+    fn user_of(&self, instance: &InstanceConfig) -> Option<&Arc<KeepalivedProcess>> {
         let with_vrrp = |file: &Path| {
             let processes = self.running.get(file).map(Vec::as_slice).unwrap_or_default();
             processes.iter().filter(|process| process.has_vrrp())
@@ -100,7 +131,10 @@ impl ProcessView {
     }
 
     fn ended_of(&self, instance: &InstanceConfig) -> Option<&EndedKeepalived> {
-        let ended = self.ended.get(&*instance.file)?;
+        let ended = self
+            .ended
+            .get(&*instance.file)
+            .or_else(|| self.ended.get(&netns_key(instance.netns.as_ref())))?;
         (ended.netns.may_be(instance.netns.as_ref()) || is_router(instance)).then_some(ended)
     }
 }

@@ -16,7 +16,7 @@ use super::{NodeOptions, QueryOptions, RECEIVER_SOCKET};
 use crate::complete::live_ids;
 
 /// The values of `--origin`.
-const ORIGINS: [&str; 3] = ["neutron", "keepalived", "vipwatch"];
+const ORIGINS: [&str; 4] = ["neutron", "keepalived", "container", "vipwatch"];
 
 /// Parses the name of a role.
 pub(super) fn role() -> impl TypedValueParser<Value = InstanceRole> {

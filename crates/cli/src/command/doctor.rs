@@ -6,12 +6,13 @@ mod groups;
 use std::collections::BTreeSet;
 
 use vipwatch_api::{
-    AnswerSource, FindingItem, FindingList, FindingSeverity, InstanceFilter, InstanceList,
+    AnswerSource, ContainerKeepalived, FindingItem, FindingList, FindingSeverity, InstanceFilter,
+    InstanceList,
 };
 
 use self::groups::push_groups;
-use crate::args::{DoctorArgs, FailOn, FindingSelection, FindingsArgs};
-use crate::failure::{CommandError, ExitStatus};
+use crate::args::{DoctorArgs, FailOn, FindingSelection, FindingsArgs, OutputOptions};
+use crate::failure::{CommandError, ExitStatus, note};
 use crate::output::{self, Page, Style, count, push_line, severity_counts};
 use crate::source::{query, query_node};
 use vipwatch_node::view::NodeExpectation;
@@ -29,11 +30,29 @@ pub(crate) fn run(options: &DoctorArgs) -> Result<(), CommandError> {
     )?;
     selection.check_match(&answer)?;
     output::show(options.query.output(), &answer);
+    if options.query.output().verbose {
+        print_containers(options.query.output(), &answer.containers);
+    }
     if answer.source == AnswerSource::Kernel && !is_direct {
         let error = CommandError::new(ExitStatus::Missing, "no vipwatch node runs here");
         return Err(error.hint("start it (`systemctl start vipwatch-node`); with --direct, the exit code tells only whether there are findings"));
     }
     check(&answer, options.fail_on)
+}
+
+/// Prints the keepaliveds in containers to standard error. They are no findings: the kernel proves that each runs, and the
+/// instances of their files are followed only on request.
+fn print_containers(output: &OutputOptions, containers: &[ContainerKeepalived]) {
+    for ContainerKeepalived { pid, netns } in containers {
+        let netns = netns.as_deref().map_or_else(
+            || "the node's own network namespace".to_owned(),
+            |name| format!("network namespace {name}"),
+        );
+        let text = format!(
+            "keepalived in a container: pid {pid}, {netns}; its instances are followed only with find.containers = true"
+        );
+        note(output, &text);
+    }
 }
 
 /// Prints the findings that the node knows.

@@ -17,6 +17,7 @@ mod cluster_etcd;
 mod cluster_node;
 mod command_line;
 mod completions;
+mod containers;
 mod curl;
 mod deliveries;
 mod direct;

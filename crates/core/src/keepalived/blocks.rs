@@ -3,7 +3,7 @@
 
 use super::keywords::{Keyword, KeywordKind};
 use super::lines::Line;
-use super::problem::{FilePosition, Problem};
+use super::problem::{FilePosition, Message, Problem};
 use super::text::words;
 
 /// The words of one line.
@@ -132,8 +132,8 @@ impl BlockReader<'_> {
 
     fn keyword(&mut self, keyword: &Keyword, statement: Statement<'_>) {
         if statement.words.len() < keyword.min_words {
-            let text = format!("{} needs a value", keyword.name);
-            self.visitor.refuse(Problem::refused(statement.position, text));
+            let message = Message::plain(format!("{} needs a value", keyword.name));
+            self.visitor.refuse(Problem::refused(statement.position, message));
             self.has_ended = true;
             return;
         }
@@ -189,8 +189,8 @@ impl BlockReader<'_> {
                     words.remove(0);
                 } else {
                     // keepalived treats this line as the first entry.
-                    let text = format!("{keyword} needs a {{ before this line");
-                    self.visitor.nesting(Problem::note(position, text));
+                    let message = Message::plain(format!("{keyword} needs a {{ before this line"));
+                    self.visitor.nesting(Problem::note(position, message));
                 }
             }
             let is_last = words.last().is_some_and(|word| word == "}");
@@ -208,8 +208,11 @@ impl BlockReader<'_> {
 
     fn report_missing_brace(&mut self, position: FilePosition, head: Option<Statement<'_>>) {
         let Some(head) = head else { return };
-        let text = format!("{} needs a {{ before this line", head.words.join(" "));
-        self.visitor.nesting(Problem::new(position, text));
+        let message = Message::quoting(
+            "expected a { before this line",
+            format!("{} needs a {{ before this line", head.words.join(" ")),
+        );
+        self.visitor.nesting(Problem::new(position, message));
     }
 
     /// A `{` without a known keyword. Outside of all blocks it has no effect.
@@ -221,11 +224,17 @@ impl BlockReader<'_> {
     ) {
         let Some(head) = head else { return };
         let head = head.words.join(" ");
-        let text = match word {
-            Some(word) => format!("keepalived does not know {word:?}: its }} ends {head}"),
-            None => format!("a {{ without a keyword: its }} ends {head}"),
+        let message = match word {
+            Some(word) => Message::quoting(
+                "expected a keyword that keepalived knows: the } of this one ends the block around it",
+                format!("keepalived does not know {word:?}: its }} ends {head}"),
+            ),
+            None => Message::quoting(
+                "a { without a keyword: its } ends the block around it",
+                format!("a {{ without a keyword: its }} ends {head}"),
+            ),
         };
-        self.visitor.nesting(Problem::new(position, text));
+        self.visitor.nesting(Problem::new(position, message));
     }
 }
 
@@ -245,7 +254,10 @@ pub(super) fn check_braces(lines: &[Line], problems: &mut Vec<Problem>) {
         before = Some(line);
     }
     if let Some(line) = open.first() {
-        let text = format!("{} is not closed: the file ends inside it", line.text);
-        problems.push(Problem::new(line.position, text));
+        let message = Message::quoting(
+            "this block is not closed: the file ends inside it",
+            format!("{} is not closed: the file ends inside it", line.text),
+        );
+        problems.push(Problem::new(line.position, message));
     }
 }

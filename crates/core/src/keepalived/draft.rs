@@ -5,6 +5,7 @@
 
 mod address;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -13,11 +14,18 @@ pub(super) use self::address::DraftAddress;
 use super::blocks::{BlockAction, Statement, Visitor};
 use super::definitions::RANDOM_MARK;
 use super::numbers::{Trailing, cidr, ip, mac, number, seconds};
-use super::problem::{FilePosition, Problem};
+use super::problem::{FilePosition, Message, Problem};
 use super::routing::{self, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
 use crate::vrrp::VrrpAuthentication;
 use crate::{LinkName, NameError};
+
+/// LIMIT: more instances than any real configuration has. Each one costs memory in every part of the node.
+const MAX_INSTANCES: usize = 4_096;
+
+/// LIMIT: the same for the addresses, peers, routes and rules of all instances together: each change of an address
+/// compares those of its instance.
+const MAX_ENTRIES: usize = 20_000;
 
 /// The default of `priority`, unless the state is `MASTER`.
 pub(super) const DEFAULT_PRIORITY: u8 = 100;
@@ -122,6 +130,12 @@ impl Draft {
 #[derive(Debug, Default)]
 pub(super) struct Drafts {
     pub(super) instances: Vec<Draft>,
+    /// The line of each instance.
+    lines_by_name: HashMap<String, u32>,
+    /// Number of lines in lists of instances so far; see [`MAX_ENTRIES`].
+    entry_count: usize,
+    /// Whether a limit is reported: one problem is enough.
+    is_limit_reported: bool,
     pub(super) problems: Vec<Problem>,
     pub(super) sync_groups: SyncGroups,
     /// `dynamic_interfaces`: keepalived waits for links that do not exist yet.
@@ -133,6 +147,13 @@ pub(super) struct Drafts {
 impl Drafts {
     pub(super) fn new(has_dynamic_interfaces: bool) -> Self {
         Self { has_dynamic_interfaces, ..Self::default() }
+    }
+
+    fn report_limit(&mut self, position: FilePosition, what: &str, limit: usize) {
+        if !std::mem::replace(&mut self.is_limit_reported, true) {
+            let text = format!("more than {limit} {what}: the rest is not read");
+            self.problems.push(Problem::new(position, Message::plain(text)));
+        }
     }
 }
 
@@ -148,19 +169,29 @@ impl Visitor for Drafts {
             return BlockAction::Visit;
         }
         let [_, name] = words else {
-            let text = match words.len() {
-                1 => "vrrp_instance needs a name".to_owned(),
-                _ => format!("a vrrp_instance has one name, not {:?}", words[1..].join(" ")),
+            let message = match words.len() {
+                1 => "vrrp_instance needs a name".into(),
+                _ => Message::quoting(
+                    "a vrrp_instance has one name",
+                    format!("a vrrp_instance has one name, not {:?}", words[1..].join(" ")),
+                ),
             };
-            self.problems.push(Problem::new(position, text));
+            self.problems.push(Problem::new(position, message));
             return BlockAction::Skip;
         };
-        if let Some(other) = self.instances.iter().find(|other| other.name == *name) {
-            let line = other.position.line;
-            let text = format!("vrrp_instance {name} is already defined in line {line}");
-            self.problems.push(Problem::new(position, text));
+        if let Some(line) = self.lines_by_name.get(name) {
+            let message = Message::quoting(
+                format!("this vrrp_instance is already defined in line {line}"),
+                format!("vrrp_instance {name} is already defined in line {line}"),
+            );
+            self.problems.push(Problem::new(position, message));
             return BlockAction::Skip;
         }
+        if self.instances.len() >= MAX_INSTANCES {
+            self.report_limit(position, "vrrp_instance blocks", MAX_INSTANCES);
+            return BlockAction::Skip;
+        }
+        self.lines_by_name.insert(name.clone(), position.line);
         self.instances.push(Draft::new(position, name));
         BlockAction::Visit
     }
@@ -168,7 +199,8 @@ impl Visitor for Drafts {
     fn statement(&mut self, statement: Statement<'_>) {
         let Some(draft) = self.instances.last_mut().filter(|_| self.is_in_instance) else { return };
         let text = statement.argument();
-        let mut report = |text: String| self.problems.push(Problem::new(statement.position, text));
+        let mut report =
+            |message: Message| self.problems.push(Problem::new(statement.position, message));
         match statement.words[0].as_str() {
             "interface" => draft.set_interface(text, statement.position),
             "virtual_router_id" => draft.set_vrid(text, statement.position),
@@ -206,7 +238,15 @@ impl Visitor for Drafts {
         if keyword == "group" {
             return self.sync_groups.entry(entry);
         }
-        let Some(draft) = self.instances.last_mut().filter(|_| self.is_in_instance) else { return };
+        if !self.is_in_instance {
+            return;
+        }
+        self.entry_count += 1;
+        if self.entry_count > MAX_ENTRIES {
+            let text = "addresses, peers, routes and rules of all instances";
+            return self.report_limit(entry.position, text, MAX_ENTRIES);
+        }
+        let Some(draft) = self.instances.last_mut() else { return };
         match keyword {
             "virtual_ipaddress" => {
                 match address::parse(entry, self.has_dynamic_interfaces, &mut self.problems) {
@@ -216,11 +256,14 @@ impl Visitor for Drafts {
                         draft.advertised.push(address);
                     }
                     Some(address) => {
-                        let text = format!(
-                            "keepalived ignores {}: earlier addresses of {} are of the other family",
-                            address.cidr, draft.name
+                        let message = Message::quoting(
+                            "keepalived ignores an address: earlier ones are of the other family",
+                            format!(
+                                "keepalived ignores {}: earlier addresses of {} are of the other family",
+                                address.cidr, draft.name
+                            ),
                         );
-                        self.problems.push(Problem::note(entry.position, text));
+                        self.problems.push(Problem::note(entry.position, message));
                     }
                     None => {}
                 }
@@ -284,8 +327,11 @@ impl Draft {
             Err(error) => (error.to_string(), false),
         };
         if !is_ignored || !matches!(self.interface, Setting::Value(_)) {
-            let text = format!("{name} has no valid interface: {text:?} ({error})");
-            self.interface = Setting::Invalid(Problem::refused(position, text));
+            let message = Message::quoting(
+                "expected the name of a network interface",
+                format!("{name} has no valid interface: {text:?} ({error})"),
+            );
+            self.interface = Setting::Invalid(Problem::refused(position, message));
         }
     }
 
@@ -296,30 +342,39 @@ impl Draft {
         if let Some(vrid) = byte(text) {
             self.vrid = Setting::Value(vrid);
         } else if !matches!(self.vrid, Setting::Value(_)) {
-            let text = format!("virtual_router_id of {} must be 1 to 255, not {text:?}", self.name);
-            self.vrid = Setting::Invalid(Problem::refused(position, text));
+            let message = Message::quoting(
+                "virtual_router_id must be 1 to 255",
+                format!("virtual_router_id of {} must be 1 to 255, not {text:?}", self.name),
+            );
+            self.vrid = Setting::Invalid(Problem::refused(position, message));
         }
     }
 
-    fn set_priority(&mut self, text: &str, report: &mut dyn FnMut(String)) {
+    fn set_priority(&mut self, text: &str, report: &mut dyn FnMut(Message)) {
         let name = &self.name;
         if text.contains(RANDOM_MARK) {
             return self.priority = Setting::Random;
         }
         self.priority = Setting::Value(byte(text).unwrap_or_else(|| {
-            report(format!(
-                "priority of {name} must be 1 to 255, not {text:?}: keepalived uses {DEFAULT_PRIORITY}"
+            report(Message::quoting(
+                format!("priority must be 1 to 255: keepalived uses {DEFAULT_PRIORITY}"),
+                format!(
+                    "priority of {name} must be 1 to 255, not {text:?}: keepalived uses {DEFAULT_PRIORITY}"
+                ),
             ));
             DEFAULT_PRIORITY
         }));
     }
 
-    fn set_advert_interval(&mut self, text: &str, report: &mut dyn FnMut(String)) {
+    fn set_advert_interval(&mut self, text: &str, report: &mut dyn FnMut(Message)) {
         match seconds(text) {
             Some(interval) => self.advert_interval = Some(interval),
-            None => report(format!(
-                "advert_int of {} must be 0.01 to 255 seconds, not {text:?}: keepalived ignores it",
-                self.name
+            None => report(Message::quoting(
+                "advert_int must be 0.01 to 255 seconds: keepalived ignores it",
+                format!(
+                    "advert_int of {} must be 0.01 to 255 seconds, not {text:?}: keepalived ignores it",
+                    self.name
+                ),
             )),
         }
     }
@@ -383,16 +438,19 @@ impl Drafts {
     }
 
     fn is_vmac_name_taken(&self, name: &str) -> bool {
-        let names = self.instances.iter().filter_map(|other| other.vmac_name);
-        names.into_iter().any(|other| other.to_string() == name)
+        let mut names = self.instances.iter().filter_map(|other| other.vmac_name);
+        names.any(|other| other.as_bytes() == name.as_bytes())
     }
 }
 
 /// The configured name of a VMAC or ipvlan link; a name that keepalived ignores becomes a problem.
 fn vmac_name(word: &str, position: FilePosition, problems: &mut Vec<Problem>) -> Option<LinkName> {
     let ignored = |error| {
-        let text = format!("keepalived ignores the name {word:?} of a VMAC: {error}");
-        problems.push(Problem::note(position, text));
+        let message = Message::quoting(
+            "keepalived ignores the name of a VMAC: no link can have it",
+            format!("keepalived ignores the name {word:?} of a VMAC: {error}"),
+        );
+        problems.push(Problem::note(position, message));
     };
     word.parse().map_err(ignored).ok()
 }

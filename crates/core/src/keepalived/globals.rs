@@ -3,7 +3,7 @@
 
 use super::blocks::{BlockAction, Statement, Visitor};
 use super::numbers::{Trailing, number};
-use super::problem::Problem;
+use super::problem::{Message, Problem};
 use crate::NetnsName;
 
 /// Settings for all instances.
@@ -43,8 +43,11 @@ impl Visitor for Globals {
             "net_namespace" if self.netns.is_none() => match text.parse() {
                 Ok(netns) => self.netns = Some(netns),
                 Err(error) => {
-                    let text = format!("invalid net_namespace {text:?}: {error}");
-                    self.problems.push(Problem::new(statement.position, text));
+                    let message = Message::quoting(
+                        "expected the name of a network namespace",
+                        format!("invalid net_namespace {text:?}: {error}"),
+                    );
+                    self.problems.push(Problem::new(statement.position, message));
                 }
             },
             "dynamic_interfaces" => self.has_dynamic_interfaces = true,

@@ -8,7 +8,7 @@
 //! files are read twice.
 
 use super::definitions::{Definitions, LINE_BUFFER_BYTES, Replacement};
-use super::problem::{FilePosition, Problem};
+use super::problem::{FilePosition, Message, Problem};
 use super::repeat::{Iteration, Repeat};
 use super::text::{BLANKS, split_at_brace, uncomment};
 
@@ -100,7 +100,7 @@ pub(super) fn read(
              definitions: the rest is not read",
             MAX_BYTES >> 20
         );
-        reader.problems.push(Problem::new(reader.position, text));
+        reader.problems.push(Problem::new(reader.position, Message::plain(text)));
     }
     lines
 }
@@ -333,8 +333,11 @@ impl Reader<'_> {
         if let Some(repeat) = Repeat::parse(text, expand) {
             self.repeats.push(repeat);
         } else {
-            let text = format!("{text:?} is not a valid {}", &text[..4]);
-            self.problems.push(Problem::new(self.position, text));
+            let message = Message::quoting(
+                "a sequence or list to repeat is not valid",
+                format!("{text:?} is not a valid {}", &text[..4]),
+            );
+            self.problems.push(Problem::new(self.position, message));
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A problem in keepalived's configuration, with its position.
 
-use std::fmt;
+use std::borrow::Cow;
 
 /// A line of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,13 +12,56 @@ pub struct FilePosition {
     pub line: u32,
 }
 
+/// A message about a line, with and without words of the file. A file may contain secrets, so the caller prints its
+/// words only if every local user may read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    plain: Cow<'static, str>,
+    quoting: Option<String>,
+}
+
+impl Message {
+    /// A message that contains no word of the file.
+    pub fn plain(text: impl Into<Cow<'static, str>>) -> Self {
+        Self { plain: text.into(), quoting: None }
+    }
+
+    /// `quoting` contains words of the file; `plain` says what was expected without them.
+    pub fn quoting(plain: impl Into<Cow<'static, str>>, quoting: impl Into<String>) -> Self {
+        Self { plain: plain.into(), quoting: Some(quoting.into()) }
+    }
+
+    /// A message about the `vrrp_instance` with this name.
+    pub(super) fn about(name: &str, text: &str) -> Self {
+        Self::quoting(format!("this vrrp_instance {text}"), format!("{name} {text}"))
+    }
+
+    /// The text for the operator; with words of the file only if `may_quote`.
+    pub fn text(&self, may_quote: bool) -> &str {
+        self.quoting.as_deref().filter(|_| may_quote).unwrap_or(&self.plain)
+    }
+
+    fn followed_by(self, end: &str) -> Self {
+        Self {
+            plain: format!("{}{end}", self.plain).into(),
+            quoting: self.quoting.map(|text| text + end),
+        }
+    }
+}
+
+impl From<&'static str> for Message {
+    fn from(text: &'static str) -> Self {
+        Self::plain(text)
+    }
+}
+
 /// A part of the configuration that keepalived rejects or ignores, or that cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The line that has the problem.
     pub position: FilePosition,
     /// The message for the operator.
-    pub text: String,
+    pub message: Message,
     /// The effect on the rest of the file.
     pub impact: Impact,
 }
@@ -36,18 +79,18 @@ pub enum Impact {
 
 impl Problem {
     /// A problem that makes the whole file unreliable.
-    pub fn new(position: FilePosition, text: impl fmt::Display) -> Self {
-        Self { position, text: text.to_string(), impact: Impact::Unreliable }
+    pub fn new(position: FilePosition, message: impl Into<Message>) -> Self {
+        Self { position, message: message.into(), impact: Impact::Unreliable }
     }
 
     /// A problem with which keepalived does not start.
-    pub fn refused(position: FilePosition, text: impl fmt::Display) -> Self {
-        let text = format!("{text}: keepalived does not start with this file");
-        Self { position, text, impact: Impact::Refused }
+    pub fn refused(position: FilePosition, message: impl Into<Message>) -> Self {
+        let message = message.into().followed_by(": keepalived does not start with this file");
+        Self { position, message, impact: Impact::Refused }
     }
 
     /// A problem without an effect on the rest of the file.
-    pub fn note(position: FilePosition, text: impl fmt::Display) -> Self {
-        Self { position, text: text.to_string(), impact: Impact::Note }
+    pub fn note(position: FilePosition, message: impl Into<Message>) -> Self {
+        Self { position, message: message.into(), impact: Impact::Note }
     }
 }

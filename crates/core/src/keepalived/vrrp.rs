@@ -12,7 +12,7 @@ use super::draft::{DEFAULT_PRIORITY, Draft, DraftAddress, Drafts, Family, Settin
 use super::globals::Globals;
 use super::keywords::{FIRST_PROCESS, VRRP_PROCESS};
 use super::lines::{Files, Source, read};
-use super::problem::{FilePosition, Impact, Problem};
+use super::problem::{FilePosition, Impact, Message, Problem};
 use super::routing::{RouteContext, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
 use super::vmac::{Placement, VmacLinks};
@@ -143,43 +143,41 @@ impl InstanceBuilder<'_> {
         let name = &draft.name;
         if name.contains(RANDOM_MARK) {
             let text = "the name of this vrrp_instance is random, and cannot be known";
-            return self.leave_out(draft, text.to_owned());
+            return self.reject(Problem::new(draft.position, text));
         }
         let vrid = match &draft.vrid {
             Setting::Value(vrid) => Some(*vrid),
             Setting::Random => {
-                let text = format!("virtual_router_id of {name} is random, and cannot be known");
-                self.note(draft, text);
+                self.note_random(draft, "virtual_router_id");
                 None
             }
             Setting::Missing => {
-                return self.refuse(draft, format!("{name} has no virtual_router_id"));
+                return self.refuse(draft, "has no virtual_router_id");
             }
             Setting::Invalid(problem) => return self.reject(problem.clone()),
         };
         let interface = match &draft.interface {
             Setting::Value(interface) => *interface,
-            Setting::Missing => return self.refuse(draft, format!("{name} has no interface")),
+            Setting::Missing => return self.refuse(draft, "has no interface"),
             Setting::Invalid(problem) => return self.reject(problem.clone()),
             Setting::Random => {
-                let text = format!("the interface of {name} is random, and cannot be known");
+                let text = "has a random interface, which cannot be known";
                 return self.leave_out(draft, text);
             }
         };
         if draft.priority == Setting::Random {
-            self.note(draft, format!("priority of {name} is random, and cannot be known"));
+            self.note_random(draft, "priority");
         }
         let family = draft.family.unwrap_or(Family::V4);
         if draft.advertised.is_empty() && self.needs_address(draft, family) {
-            return self.refuse(draft, format!("{name} has no virtual_ipaddress"));
+            return self.refuse(draft, "has no virtual_ipaddress");
         }
         let Some(placement) = self.links.place_instance(draft, family, interface, vrid) else {
-            return self
-                .leave_out(draft, format!("the name of the VMAC of {name} cannot be known"));
+            return self.leave_out(draft, "has a VMAC with a name that cannot be known");
         };
         let addresses = self.addresses(&placement);
         if addresses.is_empty() {
-            return self.leave_out(draft, format!("{name} has no virtual address to watch"));
+            return self.leave_out(draft, "has no virtual address to watch");
         }
         Some(VrrpInstance {
             position: draft.position,
@@ -211,8 +209,11 @@ impl InstanceBuilder<'_> {
             if let Some(link) = self.links.link_of(placement, address) {
                 addresses.push(VirtualAddress { cidr, link, is_excluded });
             } else {
-                let text = format!("the name of the VMAC of {cidr} cannot be known");
-                self.problems.push(Problem::note(position, text));
+                let message = Message::quoting(
+                    "the name of an address's VMAC cannot be known",
+                    format!("the name of the VMAC of {cidr} cannot be known"),
+                );
+                self.problems.push(Problem::note(position, message));
             }
         }
         // A node has thousands of these lists.
@@ -263,23 +264,29 @@ impl InstanceBuilder<'_> {
             };
             if let Some(other) = drafts[..index].iter().find(is_same) {
                 let (one, two) = (&other.name, &draft.name);
-                let text =
-                    format!("{one} and {two} both have virtual_router_id {vrid} on {interface}");
-                self.refuse::<()>(draft, text);
+                let message = Message::quoting(
+                    "another vrrp_instance has the same virtual_router_id on the same interface",
+                    format!("{one} and {two} both have virtual_router_id {vrid} on {interface}"),
+                );
+                self.reject::<()>(Problem::refused(draft.position, message));
             }
         }
     }
 
-    fn refuse<T>(&mut self, draft: &Draft, text: String) -> Option<T> {
-        self.reject(Problem::refused(draft.position, text))
+    fn refuse<T>(&mut self, draft: &Draft, text: &str) -> Option<T> {
+        self.reject(Problem::refused(draft.position, Message::about(&draft.name, text)))
     }
 
-    fn leave_out<T>(&mut self, draft: &Draft, text: String) -> Option<T> {
-        self.reject(Problem::new(draft.position, text))
+    fn leave_out<T>(&mut self, draft: &Draft, text: &str) -> Option<T> {
+        self.reject(Problem::new(draft.position, Message::about(&draft.name, text)))
     }
 
-    fn note(&mut self, draft: &Draft, text: String) {
-        self.problems.push(Problem::note(draft.position, text));
+    fn note_random(&mut self, draft: &Draft, setting: &str) {
+        let message = Message::quoting(
+            format!("{setting} is random, and cannot be known"),
+            format!("{setting} of {} is random, and cannot be known", draft.name),
+        );
+        self.problems.push(Problem::note(draft.position, message));
     }
 
     /// Adds the problem; returns `None` for the instance.

@@ -64,6 +64,7 @@ struct FindSection<'c> {
     keepalived_conf: &'c [PathBuf],
     exclude: &'c [PathBuf],
     processes: bool,
+    containers: bool,
     config_id: String,
 }
 
@@ -299,6 +300,7 @@ impl Config {
                 keepalived_conf: &self.locations.keepalived,
                 exclude: &self.locations.exclude,
                 processes: self.locations.has_processes,
+                containers: self.locations.has_containers,
                 config_id: self.locations.config_id(),
             },
             history: HistorySection {

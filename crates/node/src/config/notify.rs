@@ -90,7 +90,8 @@ impl Rule {
         let errors_before = errors.list.len();
         let patterns = read_patterns(&mut table, errors);
         // Neutron's routers have a monitor of their own, which already reports to the agent. The node does
-        // the same only where the rule names this origin.
+        // the same only where the rule names this origin. The files of a container are not those of an operator of
+        // this machine, so a rule must name that origin, too.
         let origins = match table.texts("origin", errors) {
             None => vec![Origin::Keepalived, Origin::Own],
             Some(texts) => texts
@@ -135,11 +136,10 @@ pub(super) fn read_patterns(
 }
 
 fn parse_origin(offset: usize, word: &str, errors: &mut SettingErrors<'_>) -> Option<Origin> {
-    let all = [Origin::Neutron, Origin::Keepalived, Origin::Own];
-    let origin = all.into_iter().find(|origin| origin.word() == word);
+    let origin = Origin::ALL.into_iter().find(|origin| origin.word() == word);
     if origin.is_none() {
-        let text = format!("origin is \"neutron\", \"keepalived\" or \"vipwatch\", not {word:?}");
-        errors.add(offset, text);
+        let words = Origin::ALL.map(|origin| format!("{:?}", origin.word())).join(", ");
+        errors.add(offset, format!("expected an origin ({words}), found {word:?}"));
     }
     origin
 }

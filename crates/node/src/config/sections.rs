@@ -129,6 +129,7 @@ impl Config {
         set(&mut self.locations.keepalived, paths);
         set(&mut self.locations.exclude, path_patterns(&mut table, "exclude", errors));
         set(&mut self.locations.has_processes, table.flag("processes", errors));
+        set(&mut self.locations.has_containers, table.flag("containers", errors));
         self.locations.config_id = table.parsed("config_id", errors, |id| match id {
             "" => Err("it is empty".to_owned()),
             id if id.contains(char::is_whitespace) => Err(format!("{id:?} is not one word")),

@@ -69,7 +69,7 @@ fn every_error_is_reported_at_once_with_its_line() {
         "7: addresses: \"x\": on which link?",
         "9: id: invalid character '/'",
         "12: state_file: \"/run/same\" is the same for every instance",
-        "14: origin is \"neutron\"",
+        "14: expected an origin (\"neutron\"",
         "15: program: \"relative\" is not an absolute path",
         "17: url: it begins with http:// or https://",
         "18: a notify rule needs state_file",

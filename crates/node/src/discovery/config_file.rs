@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One configuration file of keepalived: its parsed content, and the instances that were made from it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -10,10 +10,13 @@ use vipwatch_core::keepalived::{Impact, Problem, VrrpInstance};
 use vipwatch_core::{InstanceId, NetnsName};
 use vipwatch_linux::file::FileStamp;
 
-use super::include::{self, Loaded, OpenedFiles};
+use super::include::{self, ConfigRequest, Loaded};
 use super::instance_config::{InstanceConfig, Origin, router_netns};
 use super::{ConfigProblem, DiscoveryResult};
-use crate::processes::{ProcessNetns, ProcessSource};
+use crate::processes::{ProcessNetns, ProcessSource, unnamed_netns};
+
+/// LIMIT: number of problems of one configuration that are kept. The first ones name the cause of the others.
+const MAX_PROBLEMS: usize = 100;
 
 /// The content of a configuration file, and its problems in the last scan.
 #[derive(Debug, Clone, Default)]
@@ -50,19 +53,29 @@ impl ConfigFile {
         Self { problems: vec![problem], ..Self::default() }
     }
 
-    /// Parses `file` and the files that it includes.
-    pub(super) fn parse(file: &Path, config_id: &str, stamp: FileStamp) -> ParsedFile {
-        let Loaded { configuration, problems, opened } = include::load(file, config_id);
-        let OpenedFiles { files, unread, written, has_includes } = opened;
-        let mut content = Self { is_valid: unread.is_empty(), ..Self::default() };
-        for (path, error) in unread {
+    /// Parses a file and the files that it includes.
+    pub(super) fn parse(request: ConfigRequest<'_>, stamp: FileStamp) -> ParsedFile {
+        let loaded = include::load(request);
+        let file = request.root.shown(request.file);
+        let Loaded { configuration, problems, files, unread, written, has_includes, may_quote } =
+            loaded;
+        let is_valid =
+            unread.is_empty() && problems.iter().all(|problem| problem.impact == Impact::Note);
+        let mut content = Self { is_valid, ..Self::default() };
+        let count = unread.len() + problems.len();
+        for (path, error) in unread.into_iter().take(MAX_PROBLEMS) {
             let text = format!("cannot read the file: {error}");
             content.problems.push(ConfigProblem::new(&path, None, text));
         }
-        for Problem { position, text, impact } in problems {
-            content.is_valid &= impact == Impact::Note;
-            let file = files.get(position.file).map_or(file, PathBuf::as_path);
+        let left = MAX_PROBLEMS - content.problems.len();
+        for Problem { position, message, .. } in problems.into_iter().take(left) {
+            let file = files.get(position.file).unwrap_or(&file);
+            let text = message.text(may_quote).to_owned();
             content.problems.push(ConfigProblem::new(file, Some(position.line), text));
+        }
+        if count > MAX_PROBLEMS {
+            let text = format!("{} more problems are not listed", count - MAX_PROBLEMS);
+            content.problems.push(ConfigProblem::new(&file, None, text));
         }
         content.stamp = (!has_includes).then_some(stamp);
         if has_includes {
@@ -120,34 +133,34 @@ impl ConfigFile {
         result: &mut DiscoveryResult,
     ) {
         let known = std::mem::take(&mut self.instances);
-        let netns = match source.map(|source| &source.netns) {
-            Some(ProcessNetns::Named(name)) => Some(name.clone()),
-            Some(ProcessNetns::Unnamed) if self.netns.is_none() => {
-                let pid = source.map(|source| source.pid).unwrap_or_default();
-                let text = format!(
-                    "keepalived (pid {pid}) uses the file in a network namespace without a name, which cannot be \
-                     followed: give it one with `ip netns attach NAME {pid}`"
-                );
-                return result.problem(file, None, text);
-            }
-            // Between its start and its change of the namespace, keepalived is in that of its parent.
-            Some(ProcessNetns::Own | ProcessNetns::Unnamed | ProcessNetns::Unreadable) | None => {
-                self.netns.clone()
-            }
-        };
+        let known: HashMap<&InstanceId, &Arc<InstanceConfig>> =
+            known.iter().map(|instance| (&instance.id, instance)).collect();
+        let is_foreign = source.is_some_and(|source| source.is_foreign);
+        let origin = if is_foreign { Origin::Container } else { Origin::Keepalived };
+        let netns = self.netns_of(source);
         for vrrp in &self.vrrp_instances {
-            let id = match InstanceId::of_name(&vrrp.name) {
-                Ok(id) => id,
-                Err(error) => {
-                    let text = format!("invalid vrrp_instance name {:?}: {error}", vrrp.name);
-                    result.problem(file, Some(vrrp.position.line), text);
-                    continue;
-                }
+            let Ok(id) = InstanceId::of_name(&vrrp.name) else {
+                let text = "the name of this vrrp_instance cannot be an instance id".to_owned();
+                result.problem(file, Some(vrrp.position.line), text);
+                continue;
             };
             let (netns, file, vrrp) = (netns.clone(), Arc::clone(file), Arc::clone(vrrp));
-            let instance = InstanceConfig { id, origin: Origin::Keepalived, netns, file, vrrp };
-            let same = known.iter().find(|known| ***known == instance);
-            self.instances.push(same.map_or_else(|| Arc::new(instance), Arc::clone));
+            let instance = InstanceConfig { id, origin, netns, file, vrrp };
+            let same = known.get(&instance.id).filter(|known| ****known == instance);
+            self.instances.push(same.map_or_else(|| Arc::new(instance), |same| Arc::clone(same)));
+        }
+    }
+
+    /// The namespace of the instances: that of the process, or the one that the file names. The file of a container
+    /// cannot choose a namespace of this machine.
+    fn netns_of(&self, source: Option<&ProcessSource>) -> Option<NetnsName> {
+        let Some(source) = source else { return self.netns.clone() };
+        let named = self.netns.clone().filter(|_| !source.is_foreign);
+        match &source.netns {
+            ProcessNetns::Named(name) => Some(name.clone()),
+            // Between its start and its change of the namespace, keepalived is in that of its parent.
+            ProcessNetns::Own | ProcessNetns::Unreadable => named,
+            ProcessNetns::Unnamed => named.or_else(|| source.process.map(unnamed_netns)),
         }
     }
 }

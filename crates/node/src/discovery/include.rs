@@ -2,80 +2,134 @@
 //! Reads a configuration file of keepalived and every file that it includes. [`vipwatch_core::keepalived`] parses
 //! the text.
 
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use glob::{MatchOptions, Pattern, glob_with};
 use vipwatch_core::keepalived::{
-    Configuration, FilePosition, Files, Include, Problem, Source, configuration,
+    Configuration, FilePosition, Files, Include, Message, Problem, Source, configuration,
 };
-use vipwatch_linux::file::read_text;
+use vipwatch_linux::root_directory::RootDirectory;
+
+use super::include_pattern::{PatternError, PatternWalk, alternatives};
 
 /// Size of the largest file that is read, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
+/// LIMIT: size of all files of one configuration together, in bytes.
+const MAX_TOTAL_BYTES: u64 = 16 << 20;
 /// Deepest nesting of includes.
 const MAX_DEPTH: usize = 64;
 /// Largest number of files in one configuration.
 const MAX_FILES: usize = 10_000;
+/// LIMIT: number of directory entries that the patterns of one configuration may examine.
+const MAX_ENTRIES: usize = 20_000;
 
 /// The byte order mark, with which some editors begin a UTF-8 file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The same rules as in keepalived: a wildcard matches no `/`, and no `.` at the beginning of a name.
-const MATCHING: MatchOptions = MatchOptions {
-    case_sensitive: true,
-    require_literal_separator: true,
-    require_literal_leading_dot: true,
-};
+/// A configuration to read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConfigRequest<'a> {
+    /// The directory below which all files are opened.
+    pub(super) root: &'a RootDirectory,
+    /// The file, as a path below `root`.
+    pub(super) file: &'a Path,
+    /// Decides keepalived's conditional lines.
+    pub(super) config_id: &'a str,
+    pub(super) author: Author,
+}
+
+/// The program or person that writes a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Author {
+    /// An operator of this machine.
+    Operator,
+    /// Neutron's agent, which writes one file without includes.
+    Neutron,
+    /// A container. Its files are not those of this machine's users.
+    Container,
+}
 
 /// A parsed configuration.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) configuration: Configuration,
     pub(super) problems: Vec<Problem>,
-    pub(super) opened: OpenedFiles,
-}
-
-/// The files of one configuration.
-#[derive(Debug, Default)]
-pub(super) struct OpenedFiles {
-    /// The files that were read; the index is the file number in a [`FilePosition`].
+    /// The files that were read, as they are shown; the index is the file number in a [`FilePosition`].
     pub(super) files: Vec<PathBuf>,
-    /// The files that could not be read.
+    /// The files that could not be read, as they are shown.
     pub(super) unread: Vec<(PathBuf, io::Error)>,
     /// When the youngest of the files was written.
     pub(super) written: Option<SystemTime>,
     /// Whether the first file includes others. They can change while the first file does not.
     pub(super) has_includes: bool,
+    /// Whether messages may contain words of the files: every local user may read all of them. A definition in one file
+    /// can stand in a line of another, so they are judged together.
+    pub(super) may_quote: bool,
 }
 
-/// Reads `file` and the files that it includes. `config_id` decides keepalived's conditional lines.
-pub(super) fn load(file: &Path, config_id: &str) -> Loaded {
-    let mut opened = OpenedFiles::default();
-    let mut problems = Vec::new();
-    let Some(first) = opened.read(file, &mut problems) else {
-        return Loaded { problems, opened, ..Loaded::default() };
+/// The files of one configuration, and how much of its limits is left.
+struct OpenedFiles<'a> {
+    request: ConfigRequest<'a>,
+    /// The files that were read, as paths below the root.
+    files: Vec<PathBuf>,
+    unread: Vec<(PathBuf, io::Error)>,
+    written: Option<SystemTime>,
+    has_includes: bool,
+    /// Whether every file has the permission for all users to read it.
+    is_readable_by_all: bool,
+    bytes_left: u64,
+    entries_left: usize,
+}
+
+/// Reads a file and the files that it includes.
+pub(super) fn load(request: ConfigRequest<'_>) -> Loaded {
+    let mut opened = OpenedFiles {
+        request,
+        files: Vec::new(),
+        unread: Vec::new(),
+        written: None,
+        has_includes: false,
+        is_readable_by_all: true,
+        bytes_left: MAX_TOTAL_BYTES,
+        entries_left: MAX_ENTRIES,
     };
-    if is_executable(file) {
-        problems.push(Problem::refused(start_of(first.file), "the file is executable"));
+    let mut problems = Vec::new();
+    let configuration = opened.read(request.file, &mut problems).map(|(first, metadata)| {
+        if is_executable(&metadata) {
+            problems.push(Problem::refused(start_of(first.file), "the file is executable"));
+        }
+        configuration(first, &mut opened, request.config_id, &mut problems)
+    });
+    let may_quote = !problems.is_empty() && opened.may_quote();
+    let OpenedFiles { files, unread, written, has_includes, .. } = opened;
+    Loaded {
+        configuration: configuration.unwrap_or_default(),
+        problems,
+        files: files.iter().map(|file| request.root.shown(file)).collect(),
+        unread,
+        written,
+        has_includes,
+        may_quote,
     }
-    let configuration = configuration(first, &mut opened, config_id, &mut problems);
-    Loaded { configuration, problems, opened }
 }
 
-impl OpenedFiles {
-    fn read(&mut self, file: &Path, problems: &mut Vec<Problem>) -> Option<Source> {
-        let text = match text_of(file) {
-            Ok(text) => text,
+impl OpenedFiles<'_> {
+    fn read(&mut self, file: &Path, problems: &mut Vec<Problem>) -> Option<(Source, Metadata)> {
+        let root = self.request.root;
+        let limit = MAX_BYTES.min(self.bytes_left);
+        let (text, metadata) = match text_of(root, file, limit) {
+            Ok(read) => read,
             Err(error) => {
-                self.unread.push((file.to_owned(), error));
+                self.unread.push((root.shown(file), error));
                 return None;
             }
         };
-        let written = std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok();
-        self.written = self.written.max(written);
+        self.bytes_left = self.bytes_left.saturating_sub(metadata.len());
+        self.is_readable_by_all &= metadata.permissions().mode() & 0o004 != 0;
+        self.written = self.written.max(metadata.modified().ok());
         let number = self.files.len();
         self.files.push(file.to_owned());
         if text.starts_with(BYTE_ORDER_MARK) {
@@ -83,40 +137,84 @@ impl OpenedFiles {
                         the first word";
             problems.push(Problem::new(start_of(number), text));
         }
+        let directory = self.directory_of(file).to_string_lossy().into_owned();
+        Some((Source { file: number, directory, text }, metadata))
+    }
+
+    /// The directory that `$_PWD` stands for.
+    fn directory_of(&self, file: &Path) -> PathBuf {
         let directory = file.parent().unwrap_or(Path::new("/"));
-        let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-        Some(Source { file: number, directory: directory.to_string_lossy().into_owned(), text })
+        let is_own = self.request.root.shown(directory) == directory;
+        let canonical = is_own.then(|| directory.canonicalize().ok()).flatten();
+        canonical.unwrap_or_else(|| directory.to_owned())
+    }
+
+    /// Whether every user of this machine may read all files: by their own permissions, and those of the directories.
+    fn may_quote(&self) -> bool {
+        let root = self.request.root;
+        let is_public = |file: &PathBuf| {
+            let path = file.canonicalize();
+            root.shown(file) == *file && path.is_ok_and(|path| is_reachable_by_all(&path))
+        };
+        let is_of_users = self.request.author != Author::Container;
+        is_of_users && self.is_readable_by_all && self.files.iter().all(is_public)
+    }
+
+    fn matches(&mut self, from: &Path, pattern: &str) -> Result<Vec<PathBuf>, PatternError> {
+        let directory = from.parent().unwrap_or(Path::new("/"));
+        PatternWalk::new(self.request.root, &mut self.entries_left).run(directory, pattern)
     }
 }
 
-impl Files for OpenedFiles {
+/// Whether every user may enter the directories of a path.
+fn is_reachable_by_all(file: &Path) -> bool {
+    file.ancestors().skip(1).all(|directory| {
+        let metadata = directory.metadata();
+        metadata.is_ok_and(|metadata| metadata.permissions().mode() & 0o001 != 0)
+    })
+}
+
+impl Files for OpenedFiles<'_> {
     fn open(&mut self, include: Include<'_>, problems: &mut Vec<Problem>) -> Vec<Source> {
         let Include { pattern, letter, position: place, parents: above } = include;
+        let quoting = |text: &str| {
+            Message::quoting(format!("include: {text}"), format!("include {pattern}: {text}"))
+        };
+        if self.request.author == Author::Neutron {
+            let text = "Neutron writes no include: the line is ignored";
+            problems.push(Problem::note(place, quoting(text)));
+            return Vec::new();
+        }
         self.has_includes = true;
         let from = above.last().and_then(|number| self.files.get(*number)).cloned();
-        let directory = from.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"));
-        let alternatives = alternatives(pattern);
-        let found: Vec<Vec<PathBuf>> =
-            alternatives.iter().map(|pattern| matches(directory, pattern)).collect();
+        let from = from.unwrap_or_default();
+        let found = alternatives(pattern).and_then(|alternatives| {
+            alternatives.iter().map(|pattern| self.matches(&from, pattern)).collect()
+        });
+        let found: Vec<Vec<PathBuf>> = match found {
+            Ok(found) => found,
+            Err(error) => {
+                problems.push(Problem::new(place, quoting(&error.to_string())));
+                return Vec::new();
+            }
+        };
         let is_any_missing = found.iter().any(Vec::is_empty);
         let is_all_missing = found.iter().all(Vec::is_empty);
         let has_wildcard = pattern.contains(['*', '?', '[']);
         let is_refused = match letter {
             Some('a') => is_any_missing,
-            Some('b') => is_any_missing && alternatives.len() > 1,
+            Some('b') => is_any_missing && found.len() > 1,
             Some('m') => is_all_missing && !has_wildcard,
             Some('w') => is_all_missing,
             _ => false,
         };
         if is_refused {
-            let text = format!("include {pattern}: no such file");
-            problems.push(Problem::refused(place, text));
+            problems.push(Problem::refused(place, quoting("no such file")));
             return Vec::new();
         }
         // A wildcard that matches no file is normal: it includes an empty directory.
         if is_all_missing && !has_wildcard {
-            let text = format!("include {pattern}: no such file");
-            problems.push(Problem::note(place, text));
+            problems.push(Problem::note(place, quoting("no such file")));
         }
         let mut sources = Vec::new();
         for file in found.into_iter().flatten() {
@@ -124,40 +222,50 @@ impl Files for OpenedFiles {
                 above.iter().any(|number| self.files.get(*number).is_some_and(|one| *one == file));
             if is_above || above.len() >= MAX_DEPTH {
                 let text = format!(
-                    "include {pattern}: the file includes itself, or includes are nested more than \
-                     {MAX_DEPTH} deep"
+                    "the file includes itself, or includes are nested more than {MAX_DEPTH} deep"
                 );
-                problems.push(Problem::new(place, text));
-            } else if self.files.len() >= MAX_FILES {
-                let text = format!("include {pattern}: more than {MAX_FILES} files");
-                problems.push(Problem::new(place, text));
-                break;
-            } else if is_executable(&file) {
-                let text = format!("keepalived skips {}: it is executable", file.display());
-                problems.push(match letter {
-                    Some(_) => Problem::refused(place, text),
-                    None => Problem::note(place, text),
-                });
-            } else {
-                sources.extend(self.read(&file, problems));
+                problems.push(Problem::new(place, quoting(&text)));
+                continue;
             }
+            if self.files.len() + self.unread.len() >= MAX_FILES || self.bytes_left == 0 {
+                let text = format!(
+                    "the configuration has more than {MAX_FILES} files or {} MiB: the rest is not read",
+                    MAX_TOTAL_BYTES >> 20
+                );
+                problems.push(Problem::new(place, quoting(&text)));
+                break;
+            }
+            let metadata = self.request.root.metadata(&file);
+            if metadata.is_ok_and(|metadata| is_executable(&metadata)) {
+                let message = Message::quoting(
+                    "keepalived skips an included file: it is executable",
+                    format!("keepalived skips {}: it is executable", file.display()),
+                );
+                problems.push(match letter {
+                    Some(_) => Problem::refused(place, message),
+                    None => Problem::note(place, message),
+                });
+                continue;
+            }
+            sources.extend(self.read(&file, problems).map(|(source, _)| source));
         }
         sources
     }
 }
 
 /// The text of `file`; a file with a zero byte is not a text file.
-fn text_of(file: &Path) -> io::Result<String> {
-    let text = read_text(file, MAX_BYTES)?;
-    if text.contains('\0') {
+fn text_of(root: &RootDirectory, file: &Path, limit: u64) -> io::Result<(String, Metadata)> {
+    let read = root.read_text_file(file, limit)?;
+    if read.text.contains('\0') {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a text file"));
     }
-    Ok(text)
+    Ok((read.text, read.metadata))
 }
 
 /// Checks that `file` can be a configuration file of keepalived.
 pub(super) fn check(file: &Path) -> io::Result<()> {
-    if text_of(file)?.starts_with(BYTE_ORDER_MARK) {
+    let root = RootDirectory::own()?;
+    if text_of(&root, file, MAX_BYTES)?.0.starts_with(BYTE_ORDER_MARK) {
         let text =
             "it begins with a byte order mark, which keepalived takes for a part of the first word";
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -169,69 +277,6 @@ fn start_of(file: usize) -> FilePosition {
     FilePosition { file, line: 1 }
 }
 
-fn is_executable(file: &Path) -> bool {
-    std::fs::metadata(file).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
-}
-
-/// The files that a pattern without braces matches, sorted. Relative patterns start in `directory`.
-fn matches(directory: &Path, pattern: &str) -> Vec<PathBuf> {
-    let whole = if pattern.starts_with('/') {
-        pattern.to_owned()
-    } else {
-        format!("{}/{pattern}", Pattern::escape(&directory.to_string_lossy()))
-    };
-    let Ok(paths) = glob_with(&whole, MATCHING) else { return Vec::new() };
-    paths.flatten().filter(|path| !path.is_dir()).collect()
-}
-
-/// The patterns that a pattern with `{A,B}` stands for, in order.
-fn alternatives(pattern: &str) -> Vec<String> {
-    let Some(Braces { open, commas, close }) = first_braces(pattern) else {
-        return vec![pattern.to_owned()];
-    };
-    let mut from = open + 1;
-    let mut all = Vec::new();
-    for end in commas.into_iter().chain([close]) {
-        let one = format!("{}{}{}", &pattern[..open], &pattern[from..end], &pattern[close + 1..]);
-        all.extend(alternatives(&one));
-        from = end + 1;
-    }
-    all
-}
-
-/// The first braces of a pattern, as byte offsets.
-struct Braces {
-    open: usize,
-    /// The commas between the alternatives, without those of nested braces.
-    commas: Vec<usize>,
-    close: usize,
-}
-
-fn first_braces(pattern: &str) -> Option<Braces> {
-    let open = pattern.find('{').filter(|open| !pattern[*open..].starts_with("{}"))?;
-    let mut commas = Vec::new();
-    let mut depth = 0;
-    for (at, c) in pattern.char_indices().skip_while(|(at, _)| *at < open) {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 1 => return Some(Braces { open, commas, close: at }),
-            '}' => depth -= 1,
-            ',' if depth == 1 => commas.push(at),
-            _ => {}
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn braces_stand_for_alternatives() {
-        assert_eq!(alternatives("a.conf"), ["a.conf"]);
-        assert_eq!(alternatives("{a,b}.conf"), ["a.conf", "b.conf"]);
-        assert_eq!(alternatives("{a,b{1,2}}"), ["a", "b1", "b2"]);
-        assert_eq!(alternatives("{a"), ["{a"]);
-    }
+fn is_executable(metadata: &Metadata) -> bool {
+    metadata.permissions().mode() & 0o111 != 0
 }

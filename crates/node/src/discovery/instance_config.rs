@@ -19,16 +19,22 @@ pub enum Origin {
     Neutron,
     /// A `vrrp_instance` of ordinary keepalived.
     Keepalived,
+    /// A `vrrp_instance` of keepalived in a container.
+    Container,
     /// An `[[instance]]` of the node's own configuration.
     Own,
 }
 
 impl Origin {
+    /// All origins.
+    pub const ALL: [Self; 4] = [Self::Neutron, Self::Keepalived, Self::Container, Self::Own];
+
     /// The word for the origin in JSON and in the configuration.
     pub fn word(self) -> &'static str {
         match self {
             Self::Neutron => "neutron",
             Self::Keepalived => "keepalived",
+            Self::Container => "container",
             Self::Own => "vipwatch",
         }
     }
@@ -81,7 +87,7 @@ impl InstanceConfig {
     pub fn watches(&self, address: &VirtualAddress) -> bool {
         match self.origin {
             Origin::Neutron => !address.is_excluded,
-            Origin::Keepalived | Origin::Own => true,
+            Origin::Keepalived | Origin::Container | Origin::Own => true,
         }
     }
 }

@@ -33,12 +33,17 @@ pub(super) fn ordinary_files(
     ha_confs: &Path,
 ) -> Vec<OrdinaryFile> {
     // There may be thousands of routers.
-    let is_ordinary = |source: &&ProcessSource| !source.file.starts_with(ha_confs);
+    let is_ordinary = |source: &&ProcessSource| {
+        let is_wanted = locations.has_containers || !source.is_foreign;
+        is_wanted && !source.file.starts_with(ha_confs)
+    };
     let sources: Vec<&ProcessSource> = sources.iter().filter(is_ordinary).collect();
     let mut sources_left: Vec<Option<&ProcessSource>> = sources.iter().copied().map(Some).collect();
     let canonical: HashMap<PathBuf, usize> = sources
         .iter()
         .enumerate()
+        // A path through the root directory of a process would lead to a file of this machine.
+        .filter(|(_, source)| !is_in_process_root(&source.file))
         .filter_map(|(index, source)| Some((source.file.canonicalize().ok()?, index)))
         .collect();
     let mut files = Vec::new();
@@ -90,6 +95,11 @@ pub(super) fn directories(locations: &ConfigLocations) -> impl Iterator<Item = P
         let parts: PathBuf = path.iter().take_while(is_plain).collect();
         if parts == *path { Some(path.parent()?.to_owned()) } else { Some(parts) }
     })
+}
+
+/// Whether a file can be read only through the root directory of a process, and so only while that runs.
+pub(super) fn is_in_process_root(file: &Path) -> bool {
+    file.starts_with("/proc")
 }
 
 fn has_wildcard(text: &str) -> bool {

@@ -13,14 +13,27 @@ use std::time::Instant;
 use vipwatch_core::InstanceId;
 use vipwatch_linux::file::FileStamp;
 use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError};
+use vipwatch_linux::process_table::{self, ProcessId};
+use vipwatch_linux::root_directory::RootDirectory;
 
 use super::config_file::{ConfigFile, ParsedFile};
+use super::include::{Author, ConfigRequest};
 use super::instance_config::{InstanceConfig, Origin};
-use super::ordinary_files::{self, OrdinaryFile, is_excluded, ordinary_files};
+use super::ordinary_files::{self, OrdinaryFile, is_excluded, is_in_process_root, ordinary_files};
 use super::{
     ConfigLocations, ConfigProblem, DiscoveryResult, MISSING_FILE_HOLD, SETTLE, read_processes,
 };
 use crate::processes::ProcessSource;
+
+/// LIMIT: number of routers: four times as many as the largest known node has. Any user of Neutron's group can create
+/// directories.
+const MAX_ROUTERS: usize = 20_000;
+
+/// LIMIT: number of instances of all files together.
+const MAX_INSTANCES: usize = 40_000;
+
+/// LIMIT: number of problems of all files together.
+const MAX_PROBLEMS: usize = 1_000;
 
 /// A directory in `ha_confs`, and the configuration file in it.
 #[derive(Debug, Clone)]
@@ -94,9 +107,9 @@ impl ConfigScanner {
         self.own = own;
     }
 
-    /// The directory of each router. A change of `keepalived.conf` there makes a scan worthwhile.
-    pub fn router_directories(&self) -> impl Iterator<Item = &Path> {
-        self.routers.iter().filter_map(|router| router.file.parent())
+    /// The file of each router, in a directory of its own. A change there makes a scan worthwhile.
+    pub(super) fn router_files(&self) -> Vec<Arc<Path>> {
+        self.routers.iter().map(|router| Arc::clone(&router.file)).collect()
     }
 
     /// The other directories in which a change makes a scan worthwhile: `ha_confs`, and the directories of
@@ -104,8 +117,8 @@ impl ConfigScanner {
     pub fn directories(&self) -> BTreeSet<PathBuf> {
         let included = self.files.values().flat_map(|file| &file.files);
         let of_processes = self.sources.iter().map(|source| &*source.file);
-        let of_processes = of_processes.filter(|file| !is_in_process_root(file));
         let files = included.map(PathBuf::as_path).chain(of_processes);
+        let files = files.filter(|file| !is_in_process_root(file));
         let parents = files.filter_map(|file| Some(file.parent()?.to_owned()));
         let ha_confs = self.ha_confs();
         let parents = parents.filter(|directory| !directory.starts_with(&ha_confs));
@@ -113,13 +126,19 @@ impl ConfigScanner {
         parents.chain(named).chain([self.ha_confs()]).collect()
     }
 
-    /// Whether `file` is missing, and its instances are kept for a while.
-    pub fn is_held(&self, file: &Path) -> bool {
-        self.files.get(file).is_some_and(|file| file.missing_since.is_some())
+    /// The files that are missing, and the instances of which are kept for a while.
+    pub(super) fn held(&self) -> Vec<Arc<Path>> {
+        let held = self.files.iter().filter(|(_, content)| content.missing_since.is_some());
+        held.map(|(file, _)| Arc::clone(file)).collect()
     }
 
     /// Lists the files, reads those that have changed, and returns all instances.
     pub fn scan(&mut self) -> DiscoveryResult {
+        self.scan_with(&mut || {})
+    }
+
+    /// The same; calls `progress` before each file.
+    pub(super) fn scan_with(&mut self, progress: &mut dyn FnMut()) -> DiscoveryResult {
         let mut result = DiscoveryResult::default();
         self.scan_number += 1;
         self.list_routers(&mut result);
@@ -127,22 +146,28 @@ impl ConfigScanner {
         let missing = self.missing_routers();
         let routers = std::mem::take(&mut self.routers);
         for RouterFile { directory, file } in routers.iter().chain(&missing) {
-            if let Some(content) = self.read(file, &mut result) {
+            progress();
+            if let Some(content) = self.read_router(file, &mut result) {
                 content.update_router(directory, file, &netns_names, &mut result);
             }
         }
         self.routers = routers;
-        let order = self.read_ordinary(&mut result);
+        let order = self.read_ordinary(&mut result, progress);
         let scan_number = self.scan_number;
         self.files.retain(|_, file| file.scan_number == scan_number);
         self.collect_instances(&order, &mut result);
         result.instances.sort_by(|a, b| a.id.cmp(&b.id));
         result.problems.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+        result.problems.truncate(MAX_PROBLEMS);
         result
     }
 
     /// Reads the files of ordinary keepalived; returns them in the order in which their instances get their ids.
-    fn read_ordinary(&mut self, result: &mut DiscoveryResult) -> Vec<Arc<Path>> {
+    fn read_ordinary(
+        &mut self,
+        result: &mut DiscoveryResult,
+        progress: &mut dyn FnMut(),
+    ) -> Vec<Arc<Path>> {
         let ha_confs = self.ha_confs();
         let mut files = ordinary_files(&self.locations, &self.sources, &ha_confs);
         let listed: HashSet<Arc<Path>> = files.iter().map(|file| Arc::clone(&file.file)).collect();
@@ -156,8 +181,8 @@ impl ConfigScanner {
         let missing = self.files.keys().filter(is_missing).cloned();
         files.extend(missing.map(|file| OrdinaryFile { file, source: None }));
         for OrdinaryFile { file, source } in &files {
-            let config_id = source.as_ref().and_then(|source| source.config_id.as_deref());
-            if let Some(content) = self.read_with_id(file, config_id, result) {
+            progress();
+            if let Some(content) = self.read_used_by(file, source.as_ref(), result) {
                 content.update_ordinary(file, source.as_ref(), result);
             }
         }
@@ -174,6 +199,11 @@ impl ConfigScanner {
         let in_files = routers.chain(ordinary).flat_map(|(_, file)| &file.instances);
         let mut renamed = HashMap::new();
         for instance in self.own.iter().chain(in_files) {
+            if result.instances.len() >= MAX_INSTANCES {
+                let text = format!("more than {MAX_INSTANCES} instances: the rest is not followed");
+                result.problem(&instance.file, None, text);
+                break;
+            }
             let mut instance = Arc::clone(instance);
             if let Some(other) = files_by_id.get(&instance.id) {
                 let is_free = |id: &InstanceId| !files_by_id.contains_key(id);
@@ -210,8 +240,9 @@ impl ConfigScanner {
     /// Lists the routers. If that fails, the routers of the last scan stay.
     fn list_routers(&mut self, result: &mut DiscoveryResult) {
         let ha_confs = self.ha_confs();
-        let listed = std::fs::read_dir(&ha_confs)
-            .and_then(std::iter::Iterator::collect::<Result<Vec<_>, io::Error>>);
+        let listed = std::fs::read_dir(&ha_confs).and_then(|entries| {
+            entries.take(MAX_ROUTERS + 1).collect::<Result<Vec<_>, io::Error>>()
+        });
         let is_directory =
             |entry: &&std::fs::DirEntry| entry.file_type().is_ok_and(|kind| !kind.is_file());
         let router = |entry: &std::fs::DirEntry| {
@@ -223,6 +254,11 @@ impl ConfigScanner {
             RouterFile { directory, file }
         };
         match listed {
+            Ok(entries) if entries.len() > MAX_ROUTERS => {
+                let text = format!("the directory has more than {MAX_ROUTERS} entries");
+                let problem = ConfigProblem::new(&ha_confs, None, text);
+                result.problems.push(problem.with_last_valid());
+            }
             Ok(entries) => {
                 let routers = entries.iter().filter(is_directory).map(router);
                 let is_wanted = |router: &RouterFile| !is_excluded(&self.locations, &router.file);
@@ -254,21 +290,40 @@ impl ConfigScanner {
             .collect()
     }
 
-    fn read(&mut self, file: &Arc<Path>, result: &mut DiscoveryResult) -> Option<&mut ConfigFile> {
-        self.read_with_id(file, None, result)
+    /// The content of the file of a router.
+    fn read_router(
+        &mut self,
+        file: &Arc<Path>,
+        result: &mut DiscoveryResult,
+    ) -> Option<&mut ConfigFile> {
+        self.read(file, &FilePlace::own(file, Author::Neutron), None, result)
+    }
+
+    /// The content of the file of an ordinary keepalived; `source` is the process that uses it.
+    fn read_used_by(
+        &mut self,
+        file: &Arc<Path>,
+        source: Option<&ProcessSource>,
+        result: &mut DiscoveryResult,
+    ) -> Option<&mut ConfigFile> {
+        let own = || FilePlace::own(file, Author::Operator);
+        let place = source.map_or_else(own, |source| FilePlace::of(file, source));
+        let config_id = source.and_then(|source| source.config_id.as_deref());
+        self.read(file, &place, config_id, result)
     }
 
     /// The content of `file`, which is parsed if the file has changed; `None` if there is no file and no
     /// content to keep. `config_id` is the id of the process that uses the file; `None` for the configured one.
-    fn read_with_id(
+    fn read(
         &mut self,
         file: &Arc<Path>,
+        place: &FilePlace,
         config_id: Option<&str>,
         result: &mut DiscoveryResult,
     ) -> Option<&mut ConfigFile> {
-        let stamp = match FileStamp::at(file) {
+        let stamp = match place.stamp() {
             Ok(stamp) => stamp,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(error) if process_table::is_vanished(&error) => {
                 return self.hold(file, file, result);
             }
             Err(error) => return Some(self.replace(file, ConfigFile::unreadable(file, &error))),
@@ -278,7 +333,14 @@ impl ConfigScanner {
             return self.keep(file);
         }
         let config_id = config_id.map_or_else(|| self.locations.config_id(), str::to_owned);
-        let ParsedFile { mut content, written } = ConfigFile::parse(file, &config_id, stamp);
+        let root = match place.root() {
+            Ok(root) => root,
+            Err(error) => return Some(self.replace(file, ConfigFile::unreadable(file, &error))),
+        };
+        let FilePlace { path, author, .. } = place;
+        let request =
+            ConfigRequest { root: &root, file: path, config_id: &config_id, author: *author };
+        let ParsedFile { mut content, written } = ConfigFile::parse(request, stamp);
         if let Some(missing) = self.missing_include(file, &content)
             && self.hold(file, &missing, result).is_some()
         {
@@ -354,22 +416,59 @@ impl ConfigScanner {
     /// exist any more.
     fn missing_include(&self, file: &Path, content: &ConfigFile) -> Option<PathBuf> {
         let known = self.files.get(file)?;
-        let is_missing = |old: &&PathBuf| !content.files.contains(old) && !old.exists();
+        let is_missing = |old: &&PathBuf| {
+            !is_in_process_root(old) && !content.files.contains(old) && !old.exists()
+        };
         known.files.iter().find(is_missing).cloned()
     }
 }
 
-/// Whether a file can be read only through the root directory of a process, and so only while that runs.
-fn is_in_process_root(file: &Path) -> bool {
-    file.starts_with("/proc")
+/// Where a configuration file is, and what writes it.
+struct FilePlace {
+    /// The process below whose root directory the file is; `None` for this program's own.
+    process: Option<ProcessId>,
+    /// The path below that root directory.
+    path: PathBuf,
+    author: Author,
+}
+
+impl FilePlace {
+    /// A file below the root directory of this program.
+    fn own(file: &Path, author: Author) -> Self {
+        Self { process: None, path: file.to_owned(), author }
+    }
+
+    /// The file that a process uses.
+    fn of(file: &Path, source: &ProcessSource) -> Self {
+        let author = if source.is_foreign { Author::Container } else { Author::Operator };
+        let below = source.process.and_then(|id| {
+            let root = process_table::path_in_root(id.pid, Path::new("/"));
+            let path = file.strip_prefix(root).ok()?.to_owned();
+            Some(Self { process: Some(id), path, author })
+        });
+        below.unwrap_or_else(|| Self::own(file, author))
+    }
+
+    fn root(&self) -> io::Result<RootDirectory> {
+        self.process.map_or_else(RootDirectory::own, RootDirectory::of_process)
+    }
+
+    fn stamp(&self) -> io::Result<FileStamp> {
+        match self.process {
+            Some(_) => self.root()?.stamp(&self.path),
+            // There are thousands of files of this program, so that one call each must do.
+            None => FileStamp::at(&self.path),
+        }
+    }
 }
 
 /// Another id for an instance with an id that another one has: with the name of its namespace, or of its file.
 fn other_id(instance: &InstanceConfig) -> Option<InstanceId> {
-    if instance.origin != Origin::Keepalived {
+    if !matches!(instance.origin, Origin::Keepalived | Origin::Container) {
         return None;
     }
-    let end = match &instance.netns {
+    // The name of a namespace without a name contains a pid, on which an id must not depend.
+    let end = match instance.netns.as_ref().filter(|netns| netns.process().is_none()) {
         Some(netns) => netns.as_str().to_owned(),
         None => instance.file.file_stem()?.to_string_lossy().into_owned(),
     };

@@ -3,8 +3,11 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::SystemTime;
+
+use vipwatch_linux::process_table::ProcessId;
 
 use super::*;
 use crate::processes::{ProcessNetns, ProcessSource};
@@ -166,7 +169,8 @@ fn a_named_pipe_instead_of_a_file_does_not_block_the_scan() {
 }
 
 fn source(file: &Path, netns: ProcessNetns) -> ProcessSource {
-    ProcessSource { file: file.into(), netns, config_id: None, pid: 7 }
+    let process = Some(ProcessId { pid: 7, started: 1 });
+    ProcessSource { file: file.into(), netns, config_id: None, process, is_foreign: false }
 }
 
 fn ids(discovery: &DiscoveryResult) -> Vec<String> {
@@ -225,16 +229,98 @@ fn files_of_processes_are_read_in_the_namespace_of_their_process() {
 }
 
 #[test]
-fn a_process_in_a_namespace_without_a_name_is_a_problem() {
+fn a_process_in_a_namespace_without_a_name_is_followed_through_the_process() {
     let (directory, locations) = temporary_locations();
     let file = directory.path().join("one.conf");
     write(&file, &instance("A", "192.0.2.9"));
     let mut scanner = ConfigScanner::new(locations, Vec::new());
     scanner.set_sources(vec![source(&file, ProcessNetns::Unnamed)]);
-    let discovery = scanner.scan();
-    assert_eq!(ids(&discovery), [""; 0]);
+    assert_eq!(ids(&scanner.scan()), ["A in pid:7"]);
+}
+
+#[test]
+fn the_file_of_a_container_cannot_choose_a_namespace_and_has_an_origin_of_its_own() {
+    let (directory, mut locations) = temporary_locations();
+    let file = directory.path().join("one.conf");
+    write(&file, &format!("net_namespace red\n{}", instance("A", "192.0.2.9")));
+    let container = ProcessSource { is_foreign: true, ..source(&file, ProcessNetns::Own) };
+    let scan = |locations: &ConfigLocations| {
+        let mut scanner = ConfigScanner::new(locations.clone(), Vec::new());
+        scanner.set_sources(vec![container.clone()]);
+        scanner.scan()
+    };
+    assert_eq!(ids(&scan(&locations)), [""; 0], "containers are left out");
+    locations.has_containers = true;
+    let discovery = scan(&locations);
+    assert_eq!(ids(&discovery), ["A"], "in the namespace of the process");
+    assert_eq!(discovery.instances[0].origin, Origin::Container);
+}
+
+/// The problems of a file of ordinary keepalived with these permissions.
+fn problems_of(text: &str, mode: u32) -> Vec<String> {
+    let (_directory, locations) = temporary_locations();
+    let file = &locations.keepalived[0];
+    write(file, text);
+    std::fs::set_permissions(file, PermissionsExt::from_mode(mode)).unwrap();
+    for directory in file.ancestors().skip(1).take(2) {
+        std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    problem_lines(&discover(&locations))
+}
+
+#[test]
+fn words_of_a_file_are_quoted_only_if_every_user_may_read_it() {
+    let text = instance("A", "192.0.2.9").replace("192.0.2.9", "root:$y$secret:1::");
+    let readable = problems_of(&text, 0o644).join("\n");
+    assert!(readable.contains("\"root:$y$secret:1::\" is not an address"), "{readable}");
+    let private = problems_of(&text, 0o640).join("\n");
+    assert!(private.contains(": expected an address"), "{private}");
+    assert!(!private.contains("secret"), "{private}");
+}
+
+#[test]
+fn the_file_of_a_router_includes_no_other_file() {
+    let (directory, locations) = temporary_locations();
+    let other = directory.path().join("other.conf");
+    write(&other, "}\n}\n");
+    let router = locations.neutron.join("ha_confs/r1/keepalived.conf");
+    write(&router, &format!("{}include {}\n", instance("VR_1", "192.0.2.9"), other.display()));
+    let discovery = discover(&locations);
+    assert_eq!(ids(&discovery), ["r1 in qrouter-r1"]);
     let problems = problem_lines(&discovery);
-    assert!(problems[0].contains("ip netns attach NAME 7"), "{problems:?}");
+    assert!(problems[0].contains("Neutron writes no include"), "{problems:?}");
+    assert_eq!(problems.len(), 1, "{problems:?}");
+}
+
+#[test]
+fn a_file_beyond_a_limit_is_one_problem_and_its_last_good_content_stays_in_use() {
+    let (_directory, locations) = temporary_locations();
+    let file = locations.keepalived[0].clone();
+    let mut scanner = ConfigScanner::new(locations, Vec::new());
+    let mut scan = |text: &str| {
+        write(&file, text);
+        File::open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let discovery = scanner.scan();
+        (ids(&discovery), problem_lines(&discovery))
+    };
+    let valid = instance("A", "192.0.2.9");
+    assert_eq!(scan(&valid), (vec!["A".to_owned()], Vec::new()));
+    let blocks = (0..5_000).map(|one| format!("vrrp_instance I{one} {{\n}}\n"));
+    let many = blocks.collect::<Vec<_>>().concat();
+    let braces = format!("{valid}include {}\n", "{a,b}".repeat(26));
+    let mistakes = format!("{valid}{}", "vrrp_instance {\n}\n".repeat(5_000));
+    let star = format!("{valid}include /*/*/*/*/*/*\n");
+    for (text, expected) in [
+        (&many, "more than 4096 vrrp_instance blocks"),
+        (&braces, "stands for more than 256 others"),
+        (&mistakes, "more problems are not listed"),
+        (&star, "match too many directory entries"),
+    ] {
+        let (ids, problems) = scan(text);
+        assert_eq!(ids, ["A"], "{expected}");
+        assert!(problems.iter().any(|one| one.contains(expected)), "{expected}: {problems:?}");
+        assert!(problems.len() <= 101, "{expected}: {}", problems.len());
+    }
 }
 
 #[test]

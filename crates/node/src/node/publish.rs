@@ -7,7 +7,7 @@
 //!
 //! ORDER: targets are notified first, and the log line comes last: nothing may delay a notification.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -58,6 +58,7 @@ impl Node {
     /// Publishes the problems with keepalived's configuration, and logs those that are new.
     fn publish_problems(&self, problems: Vec<ConfigProblem>) {
         let known = Arc::clone(&self.store.view().problems);
+        let known: HashSet<&ConfigProblem> = known.iter().collect();
         for problem in problems.iter().filter(|problem| !known.contains(problem)) {
             let ConfigProblem { file, line, text, .. } = problem;
             tracing::warn!(

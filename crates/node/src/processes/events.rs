@@ -43,7 +43,7 @@ pub(crate) fn process_evidence(
             ended: Some(process_end(ended.end)),
             ..KeepalivedEvents::default()
         }),
-        (None, None) if view.unreadable > 0 || view.untrusted > 0 => ProcessEvidence::NotExamined,
+        (None, None) if view.unreadable > 0 => ProcessEvidence::NotExamined,
         (None, None) => ProcessEvidence::NotFound,
     }
 }

@@ -70,14 +70,12 @@ impl ProcessView {
 
 /// The presence of a keepalived of which no process was found. A process that cannot be read may be it.
 fn not_found(view: &ProcessView) -> KeepalivedPresence {
-    let reasons = [
-        (view.unreadable, "the executable of {} processes named keepalived cannot be read"),
-        (view.untrusted, "{} processes of keepalived belong to users that are not trusted"),
-    ];
-    let reason = reasons.into_iter().find(|(count, _)| *count > 0);
-    reason.map_or(KeepalivedPresence::NotFound, |(count, text)| {
-        KeepalivedPresence::Unknown(text.replace("{}", &count.to_string()))
-    })
+    match view.unreadable {
+        0 => KeepalivedPresence::NotFound,
+        count => KeepalivedPresence::Unknown(format!(
+            "the executable of {count} processes named keepalived cannot be read"
+        )),
+    }
 }
 
 fn running_facts(process: &KeepalivedProcess, file: &Path) -> RunningKeepalived {

@@ -7,19 +7,26 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use vipwatch_core::NetnsName;
 use vipwatch_core::cause::ProcessExit;
 use vipwatch_core::keepalived::CommandLine;
 use vipwatch_core::keepalived_process::{Suspension, VrrpChild};
+use vipwatch_core::{NetnsName, NetnsProcess};
 use vipwatch_linux::file::read_head;
 use vipwatch_linux::netns::{DIRECTORY, NetnsId};
-use vipwatch_linux::process_table::{self as processes, ProcessId, RunState};
+use vipwatch_linux::process_table::{self as processes, MemoryFile, ProcessId, RunState};
+use vipwatch_linux::root_directory::RootDirectory;
 
 /// Ends of a parent and of its child within this time belong together.
 const RELATED_ENDS: Duration = Duration::from_secs(5);
 
 /// The beginning of the name of the memory file in which keepalived 2.1 and later keeps the configuration that it has read.
-const LOADED_CONFIG: &str = "/memfd:/keepalived/consolidated";
+const LOADED_CONFIG: &str = "/keepalived/consolidated";
+
+/// LIMIT: the largest such file that is read, in bytes: more than the largest configuration that discovery reads.
+const MAX_LOADED_BYTES: u64 = 16 << 20;
+
+/// LIMIT: the same for the configuration itself.
+const MAX_CONFIG_BYTES: u64 = 4 << 20;
 
 /// The IP protocol number of VRRP.
 const VRRP_PROTOCOL: u8 = 112;
@@ -35,7 +42,7 @@ pub enum ProcessNetns {
     Own,
     /// A namespace with a name in `/run/netns`.
     Named(NetnsName),
-    /// Another namespace, without a name.
+    /// Another namespace, without a name. It is followed through the process.
     Unnamed,
     /// The namespace could not be read.
     Unreadable,
@@ -52,8 +59,11 @@ pub struct KeepalivedProcess {
     pub command_line: CommandLine,
     /// The path of the configuration in the root directory of the process.
     pub config: PathBuf,
-    /// The path through which this program reads the configuration.
+    /// The configuration as a path of this program, or as `/proc/PID/root/PATH` if only the process sees that file.
     pub file: PathBuf,
+    /// Whether the process has another root directory than this program: that of a container. The kernel proves that it
+    /// runs, and in which network namespace. Its command line and files prove nothing about this machine.
+    pub is_foreign: bool,
     /// The network namespace.
     pub netns: ProcessNetns,
     /// The pid files of the parent, as paths of this program.
@@ -140,14 +150,19 @@ impl KeepalivedProcess {
         }
         let netns = names.of_process(id.pid);
         let config = absolute(id.pid, Path::new(command_line.config()));
-        let file = own_path(id.pid, &config, &netns);
-        let pid_files = pid_files(id.pid, &command_line, &netns);
+        let is_foreign = !processes::has_own_root(id.pid)?;
+        let (file, pid_files) = if is_foreign {
+            (processes::path_in_root(id.pid, &config), Box::default())
+        } else {
+            (own_path(id, &config, &netns), pid_files(id, &command_line, &netns))
+        };
         let mut process = Self {
             id,
             started: processes::start_time(id),
             command_line,
             config,
             file,
+            is_foreign,
             netns,
             pid_files,
             children,
@@ -190,12 +205,13 @@ impl KeepalivedProcess {
     }
 
     fn child_of_pid_file(&self) -> Option<ProcessId> {
+        let root = RootDirectory::of_process(self.id).ok().filter(|_| !self.is_foreign)?;
         let named = self.command_line.vrrp_pid_file.as_deref();
         let defaults = if named.is_some() { &[] } else { DEFAULT_VRRP_PID_FILES };
         let mut files = named.into_iter().chain(defaults.iter().copied());
         files.find_map(|file| {
             let file = absolute(self.id.pid, Path::new(file));
-            let pid = read_pid(&processes::path_in_root(self.id.pid, &file))?;
+            let pid = root.read_text_file(&file, 32).ok()?.text.trim().parse().ok()?;
             let is_it = |child: &&ProcessId| is_pid_of(child.pid, pid);
             self.children.iter().find(is_it).copied()
         })
@@ -247,8 +263,7 @@ impl KeepalivedProcess {
     /// Reads when keepalived has read its configuration, and whether that is the current one. This lists all open files
     /// of the process.
     pub(super) fn read_loaded_at(&mut self) {
-        let copy = processes::open_file(self.id.pid, LOADED_CONFIG).ok().flatten();
-        self.loaded_at = copy.map(|copy| copy.written);
+        self.loaded_at = self.loaded_config().map(|copy| copy.written);
         self.is_outdated = self.outdated_since(&self.file).is_some();
     }
 
@@ -283,16 +298,54 @@ impl KeepalivedProcess {
     /// The time of that file tells when, and its text tells which lines. A file that was written again without a change
     /// of its lines is no change.
     pub(crate) fn outdated_since(&self, file: &Path) -> Option<SystemTime> {
-        if changed_at(file)? <= self.started {
+        let (root, path) = self.place_of(file).ok()?;
+        let changed = changed_at(&root.metadata(&path).ok()?)?;
+        if changed <= self.started {
             return None;
         }
-        let copy = processes::open_file(self.id.pid, LOADED_CONFIG).ok()??;
-        if changed_at(file)? <= copy.written {
+        let copy = self.loaded_config()?;
+        let written = copy.written;
+        if changed <= written {
             return None;
         }
-        let loaded = std::fs::read_to_string(&copy.path).ok()?;
-        let current = vipwatch_linux::file::read_text(file, 4 << 20).ok()?;
-        (!super::facts::is_same_text(&loaded, &current)).then_some(copy.written)
+        let loaded = copy.text(MAX_LOADED_BYTES).ok()?;
+        let current = root.read_text_file(&path, MAX_CONFIG_BYTES).ok()?.text;
+        (!super::facts::is_same_text(&loaded, &current)).then_some(written)
+    }
+
+    fn loaded_config(&self) -> Option<MemoryFile> {
+        processes::memory_file(self.id.pid, LOADED_CONFIG).ok().flatten()
+    }
+
+    /// When its configuration was written; `None` if that is not known.
+    pub(super) fn config_written(&self) -> Option<SystemTime> {
+        let (root, path) = self.place_of(&self.file).ok()?;
+        root.metadata(&path).ok()?.modified().ok()
+    }
+
+    /// The root directory below which `file`, a path of this program or below `/proc/PID/root`, is opened, and the path
+    /// there.
+    fn place_of(&self, file: &Path) -> io::Result<(RootDirectory, PathBuf)> {
+        match file.strip_prefix(processes::path_in_root(self.id.pid, Path::new("/"))) {
+            Ok(path) => Ok((RootDirectory::of_process(self.id)?, path.to_owned())),
+            Err(_) => Ok((RootDirectory::own()?, file.to_owned())),
+        }
+    }
+
+    /// The paths under which instances find this keepalived: its configuration, and for a foreign one its namespace.
+    pub(super) fn keys(&self) -> impl Iterator<Item = PathBuf> {
+        let is_known = self.is_foreign && self.netns != ProcessNetns::Unreadable;
+        let netns = is_known.then(|| netns_key(self.netns_name().as_ref()));
+        [Some(self.file.clone()), netns].into_iter().flatten()
+    }
+
+    /// Its network namespace; `None` for this program's own, and if it cannot be read.
+    pub(crate) fn netns_name(&self) -> Option<NetnsName> {
+        match &self.netns {
+            ProcessNetns::Named(name) => Some(name.clone()),
+            ProcessNetns::Unnamed => Some(unnamed_netns(self.id)),
+            ProcessNetns::Own | ProcessNetns::Unreadable => None,
+        }
     }
 
     /// This process as a source for discovery.
@@ -301,16 +354,27 @@ impl KeepalivedProcess {
             file: Arc::from(self.file.as_path()),
             netns: self.netns.clone(),
             config_id: self.command_line.config_id.clone(),
-            pid: self.id.pid,
+            process: Some(self.id),
+            is_foreign: self.is_foreign,
         }
     }
 }
 
+/// The namespace of a process, which has no name.
+pub(crate) fn unnamed_netns(id: ProcessId) -> NetnsName {
+    NetnsName::of_process(NetnsProcess { pid: id.pid, started: id.started })
+}
+
+/// The path that stands for a namespace in [`KeepalivedProcess::keys`]; `None` is this program's own.
+pub(super) fn netns_key(netns: Option<&NetnsName>) -> PathBuf {
+    netns
+        .map_or_else(|| "/proc/self/ns/net".into(), |name| Path::new(DIRECTORY).join(name.as_str()))
+}
+
 /// The later one of the times at which the content and the inode of a file changed: a file that was moved to this place
 /// keeps the former.
-fn changed_at(file: &Path) -> Option<SystemTime> {
+fn changed_at(metadata: &std::fs::Metadata) -> Option<SystemTime> {
     use std::os::unix::fs::MetadataExt;
-    let metadata = std::fs::metadata(file).ok()?;
     let seconds = u64::try_from(metadata.ctime()).ok()?;
     let nanos = u32::try_from(metadata.ctime_nsec()).ok()?;
     let inode = SystemTime::UNIX_EPOCH + std::time::Duration::new(seconds, nanos);
@@ -334,18 +398,18 @@ fn absolute(pid: u32, path: &Path) -> PathBuf {
     plain
 }
 
-/// The path through which this program reads the file that a process sees at `path`: the same path if that is the same
-/// file; the file of which `ip netns exec` mounts a copy over `/etc`; else the path through the root of the process.
-fn own_path(pid: u32, path: &Path, netns: &ProcessNetns) -> PathBuf {
-    let through_root = processes::path_in_root(pid, path);
-    let Ok(wanted) = processes::file_identity(&through_root) else {
-        let is_same_root = processes::file_identity(&processes::path_in_root(pid, Path::new("/")))
-            .is_ok_and(|root| {
-                processes::file_identity(Path::new("/")).is_ok_and(|own| own == root)
-            });
+/// The path of this program for the file that a process with the same root directory sees at `path`: the same path if
+/// that is the same file; the file of which `ip netns exec` mounts a copy over `/etc`; else the path through the root of
+/// the process, which has mounts of its own.
+fn own_path(id: ProcessId, path: &Path, netns: &ProcessNetns) -> PathBuf {
+    use std::os::unix::fs::MetadataExt;
+    let root = RootDirectory::of_process(id);
+    let Ok(wanted) = root.and_then(|root| root.metadata(path)) else {
         // The file does not exist, perhaps because an editor replaces it.
-        return if is_same_root { path.to_owned() } else { through_root };
+        return path.to_owned();
     };
+    let wanted = (wanted.dev(), wanted.ino());
+    let through_root = processes::path_in_root(id.pid, path);
     let mounted = match (netns, path.strip_prefix("/etc")) {
         (ProcessNetns::Named(name), Ok(rest)) => {
             Some(Path::new("/etc/netns").join(name.as_str()).join(rest))
@@ -357,11 +421,11 @@ fn own_path(pid: u32, path: &Path, netns: &ProcessNetns) -> PathBuf {
 }
 
 /// The pid files of the parent, as paths of this program; without those that only the process itself can reach.
-fn pid_files(pid: u32, command_line: &CommandLine, netns: &ProcessNetns) -> Box<[PathBuf]> {
+fn pid_files(id: ProcessId, command_line: &CommandLine, netns: &ProcessNetns) -> Box<[PathBuf]> {
     let named = command_line.pid_file.as_deref();
     let defaults = if named.is_some() { &[] } else { DEFAULT_PID_FILES };
     let files = named.into_iter().chain(defaults.iter().copied());
-    let own = |file| own_path(pid, &absolute(pid, Path::new(file)), netns);
+    let own = |file| own_path(id, &absolute(id.pid, Path::new(file)), netns);
     files.map(own).filter(|file| !file.starts_with("/proc")).collect()
 }
 

@@ -74,7 +74,8 @@ fn load(state_dir: &Path) -> Vec<ProcessSource> {
         let file: Arc<Path> = remembered.file.into();
         let is_usable = file.is_absolute() && !file.starts_with("/proc") && file.exists();
         let config_id = remembered.config_id;
-        is_usable.then_some(ProcessSource { file, netns, config_id, pid: 0 })
+        let is_foreign = false;
+        is_usable.then_some(ProcessSource { file, netns, config_id, process: None, is_foreign })
     };
     remembered.into_iter().filter_map(source).collect()
 }
@@ -90,7 +91,8 @@ fn replace<'a>(
             ProcessNetns::Unnamed | ProcessNetns::Unreadable => return None,
         };
         let (file, config_id) = (source.file.to_path_buf(), source.config_id.clone());
-        (!file.starts_with("/proc")).then_some(RememberedSource { file, netns, config_id })
+        let is_reachable = !source.is_foreign && !file.starts_with("/proc");
+        is_reachable.then_some(RememberedSource { file, netns, config_id })
     };
     let remembered: Vec<RememberedSource> = sources.filter_map(remembered).collect();
     let text = serde_json::to_vec(&remembered)?;
@@ -112,8 +114,13 @@ mod tests {
             std::fs::File::create(&path).unwrap();
             path.into()
         };
-        let source =
-            |file: Arc<Path>, netns| ProcessSource { file, netns, config_id: None, pid: 0 };
+        let source = |file: Arc<Path>, netns| ProcessSource {
+            file,
+            netns,
+            config_id: None,
+            process: None,
+            is_foreign: false,
+        };
         let kept = source(file("a"), ProcessNetns::Named("blue".parse().unwrap()));
         let deleted = source(file("b"), ProcessNetns::Own);
         let in_container = source(Path::new("/proc/7/a").into(), ProcessNetns::Own);

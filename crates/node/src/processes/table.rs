@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -38,14 +37,15 @@ const MAX_EXECUTABLE: u64 = 64 << 20;
 /// Maximum number of configurations of processes that are remembered.
 const MAX_SOURCES: usize = 20_000;
 
+/// LIMIT: maximum number of executables of which it is remembered whether they are keepalived.
+const MAX_PROGRAMS: usize = 1_024;
+
 /// What an executable file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProgramKind {
     Keepalived,
-    /// It has the name keepalived or not, and is another program.
+    /// Another program, or a process that cannot move an address of this machine.
     Other,
-    /// It is keepalived, and an untrusted user runs it.
-    Untrusted,
     /// The process has the name keepalived, and its executable cannot be read.
     Unreadable,
 }
@@ -57,6 +57,7 @@ struct SourceKey {
     config: PathBuf,
     netns: ProcessNetns,
     config_id: Option<String>,
+    is_foreign: bool,
 }
 
 impl SourceKey {
@@ -65,6 +66,7 @@ impl SourceKey {
             config: process.config.clone(),
             netns: process.netns.clone(),
             config_id: process.command_line.config_id.clone(),
+            is_foreign: process.is_foreign,
         }
     }
 }
@@ -87,13 +89,12 @@ pub struct KeepalivedTable {
     members: BTreeMap<ProcessId, u32>,
     keepaliveds: BTreeMap<ProcessId, Arc<KeepalivedProcess>>,
     unreadable: HashSet<u32>,
-    untrusted: HashSet<u32>,
     /// Whether an executable, by device and inode, contains keepalived's keyword.
     programs: HashMap<(u64, u64), bool>,
     /// In the order in which they were first seen, so that the ids of their instances do not change.
     sources: Vec<ProcessSource>,
-    /// The positions of the sources.
-    source_positions: HashMap<SourceKey, usize>,
+    /// The positions of the sources. Two containers may use one path in their own root directories.
+    source_positions: HashMap<SourceKey, Vec<usize>>,
     /// The source that uses each file.
     source_files: HashMap<Arc<Path>, SourceKey>,
     /// Grows with each change of the sources.
@@ -102,6 +103,8 @@ pub struct KeepalivedTable {
     starts: HashMap<PathBuf, RecentStarts>,
     since: Option<SystemTime>,
     has_scanned: bool,
+    /// [`can_move_addresses`]; unit tests run without that right.
+    can_move: fn(u32) -> io::Result<bool>,
 }
 
 impl KeepalivedTable {
@@ -114,7 +117,6 @@ impl KeepalivedTable {
             members: BTreeMap::new(),
             keepaliveds: BTreeMap::new(),
             unreadable: HashSet::new(),
-            untrusted: HashSet::new(),
             programs: HashMap::new(),
             sources: Vec::new(),
             source_positions: HashMap::new(),
@@ -124,6 +126,7 @@ impl KeepalivedTable {
             starts: HashMap::new(),
             since,
             has_scanned: false,
+            can_move: can_move_addresses,
         })
     }
 
@@ -140,7 +143,6 @@ impl KeepalivedTable {
         if let Candidates::All(pids) = &candidates {
             let listed: HashSet<u32> = pids.iter().copied().collect();
             self.unreadable.retain(|pid| listed.contains(pid));
-            self.untrusted.retain(|pid| listed.contains(pid));
         }
         // A process without a pidfd must be looked at.
         if self.exits.count() < self.members.len() {
@@ -169,11 +171,9 @@ impl KeepalivedTable {
         match self.program_of(pid) {
             ProgramKind::Other => {
                 self.unreadable.remove(&pid);
-                self.untrusted.remove(&pid);
                 return false;
             }
             ProgramKind::Unreadable => return self.unreadable.insert(pid),
-            ProgramKind::Untrusted => return self.untrusted.insert(pid),
             ProgramKind::Keepalived => {}
         }
         let Ok(stat) = processes::stat(pid) else { return false };
@@ -195,17 +195,19 @@ impl KeepalivedTable {
             Err(error) if processes::is_vanished(&error) => return ProgramKind::Other,
             Err(_) => {
                 let is_named = processes::name(pid).is_ok_and(|name| name == PROGRAM);
-                return if is_named { ProgramKind::Unreadable } else { ProgramKind::Other };
+                let can_move = is_named && processes::has_net_admin(pid).unwrap_or(false);
+                return if can_move { ProgramKind::Unreadable } else { ProgramKind::Other };
             }
         }
-        // The directory of a process belongs to its effective user.
-        let owner = fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid());
-        let own = rustix::process::geteuid().as_raw();
-        if !owner.is_ok_and(|owner| owner == 0 || owner == own) {
-            return ProgramKind::Untrusted;
+        // ORDER: before the file is opened. Any user can run a program with this name, from a file system of its own.
+        if !(self.can_move)(pid).unwrap_or(false) {
+            return ProgramKind::Other;
         }
         let executable = PathBuf::from(format!("/proc/{pid}/exe"));
         let Ok(identity) = processes::file_identity(&executable) else { return ProgramKind::Other };
+        if self.programs.len() >= MAX_PROGRAMS {
+            self.programs.clear();
+        }
         let is_keepalived = *self
             .programs
             .entry(identity)
@@ -237,6 +239,9 @@ impl KeepalivedTable {
         let mut changed = HashSet::new();
         let before = std::mem::take(&mut self.keepaliveds);
         let mut names = None;
+        // The first of two with one instance name keeps the plain id: also after a restart of the node.
+        let mut groups: Vec<(ProcessId, Vec<ProcessId>)> = groups.into_iter().collect();
+        groups.sort_by_key(|(id, _)| (id.started, id.pid));
         for (id, children) in groups {
             let is_orphan = !before.contains_key(&id) && was_child(id, &before);
             let process = match before.get(&id) {
@@ -268,7 +273,7 @@ impl KeepalivedTable {
                 self.record_start(before.get(&id), &process, now);
             }
             if before.get(&id) != Some(&process) {
-                changed.insert(process.file.clone());
+                changed.extend(process.keys());
             }
             self.keepaliveds.insert(id, process);
         }
@@ -295,6 +300,7 @@ impl KeepalivedTable {
     /// Two keepaliveds may use one file in different namespaces or with different ids. The second one gets the path
     /// through its own root directory, which leads to the same file.
     fn set_unique_file(&self, process: &mut KeepalivedProcess) {
+        // That of a foreign one contains its pid.
         let user = self.source_files.get(process.file.as_path());
         if user.is_some_and(|user| *user != SourceKey::of(process)) {
             process.file = processes::path_in_root(process.id.pid, &process.config);
@@ -305,9 +311,17 @@ impl KeepalivedTable {
         if !process.has_vrrp() {
             return;
         }
-        let (key, source) = (SourceKey::of(process), process.source());
-        self.ended.remove(&process.file);
-        match self.source_positions.get(&key) {
+        let (key, source, process_id) = (SourceKey::of(process), process.source(), process.id);
+        for key in process.keys() {
+            self.ended.remove(&key);
+        }
+        // ORDER: the process is a member already. Another living one with the same key is no predecessor.
+        let is_over = |position: &&usize| {
+            let process = self.sources[**position].process;
+            process.is_none_or(|id| id == process_id || !self.members.contains_key(&id))
+        };
+        let positions = self.source_positions.get(&key).map(Vec::as_slice).unwrap_or_default();
+        match positions.iter().find(is_over) {
             Some(position) => {
                 let known = &mut self.sources[*position];
                 // The path through the root of a process differs from that of its predecessor.
@@ -317,7 +331,7 @@ impl KeepalivedTable {
                 *known = source.clone();
             }
             None if self.sources.len() < MAX_SOURCES => {
-                self.source_positions.insert(key.clone(), self.sources.len());
+                self.source_positions.entry(key.clone()).or_default().push(self.sources.len());
                 self.sources.push(source.clone());
                 self.sources_version += 1;
             }
@@ -331,11 +345,11 @@ impl KeepalivedTable {
         for source in sources {
             let config_id = source.config_id.clone();
             let (config, netns) = (source.file.to_path_buf(), source.netns.clone());
-            let key = SourceKey { config, netns, config_id };
+            let key = SourceKey { config, netns, config_id, is_foreign: false };
             let is_known = self.source_positions.contains_key(&key)
                 || self.source_files.contains_key(&source.file);
             if !is_known && self.sources.len() < MAX_SOURCES {
-                self.source_positions.insert(key.clone(), self.sources.len());
+                self.source_positions.entry(key.clone()).or_default().push(self.sources.len());
                 self.source_files.insert(Arc::clone(&source.file), key);
                 self.sources.push(source);
             }
@@ -349,18 +363,20 @@ impl KeepalivedTable {
         process: &Arc<KeepalivedProcess>,
         now: Instant,
     ) {
-        let (file, child) = (process.file.clone(), process.vrrp_child_id());
-        match before {
-            // The processes of the first scan have started at some time before.
-            None if self.has_scanned => {
-                let starts = self.starts.entry(file).or_default();
-                starts.parents.push_back(now);
-                starts.children.clear();
+        let child = process.vrrp_child_id();
+        for key in process.keys() {
+            match before {
+                // The processes of the first scan have started at some time before.
+                None if self.has_scanned => {
+                    let starts = self.starts.entry(key).or_default();
+                    starts.parents.push_back(now);
+                    starts.children.clear();
+                }
+                Some(before) if child.is_some() && before.vrrp_child_id() != child => {
+                    self.starts.entry(key).or_default().children.push_back(now);
+                }
+                None | Some(_) => {}
             }
-            Some(before) if child.is_some() && before.vrrp_child_id() != child => {
-                self.starts.entry(file).or_default().children.push_back(now);
-            }
-            None | Some(_) => {}
         }
     }
 
@@ -373,9 +389,10 @@ impl KeepalivedTable {
             if self.keepaliveds.contains_key(&id) {
                 continue;
             }
-            changed.insert(process.file.clone());
-            let is_used = self.keepaliveds.values().any(|other| other.file == process.file);
-            if !is_used && process.has_vrrp() {
+            changed.extend(process.keys());
+            // The handle of a namespace without a name goes away with the process.
+            self.sources_version += u64::from(process.netns == ProcessNetns::Unnamed);
+            if process.has_vrrp() {
                 let unknown =
                     EndRecord { pid: id.pid, at: SystemTime::now(), exit: ProcessExit::Unknown };
                 let end = self.recent_ends.get(&id).copied().unwrap_or(unknown);
@@ -385,7 +402,13 @@ impl KeepalivedTable {
                     netns: process.netns.clone(),
                     pid_files: process.pid_files.clone(),
                 };
-                self.ended.insert(process.file.clone(), ended);
+                for key in process.keys() {
+                    let is_used =
+                        self.keepaliveds.values().any(|other| other.keys().any(|one| one == key));
+                    if !is_used {
+                        self.ended.insert(key, ended.clone());
+                    }
+                }
             }
         }
     }
@@ -396,7 +419,7 @@ impl KeepalivedTable {
         let mut frozen = HashMap::new();
         let mut changed = HashSet::new();
         for known in self.keepaliveds.values_mut() {
-            if files.is_some_and(|files| !files.contains(&known.file)) {
+            if files.is_some_and(|files| !known.keys().any(|key| files.contains(&key))) {
                 continue;
             }
             let mut process = known.checked(&mut frozen);
@@ -405,7 +428,7 @@ impl KeepalivedTable {
                 process.read_loaded_at();
             }
             if process != **known {
-                changed.insert(process.file.clone());
+                changed.extend(process.keys());
                 *known = Arc::new(process);
             }
         }
@@ -437,16 +460,18 @@ impl KeepalivedTable {
         self.sources_version
     }
 
-    /// The configurations of running keepaliveds.
-    pub fn running_files(&self) -> impl Iterator<Item = &Path> {
-        self.keepaliveds.values().map(|process| process.file.as_path())
+    /// The running keepaliveds.
+    pub(super) fn running(&self) -> impl Iterator<Item = &KeepalivedProcess> {
+        self.keepaliveds.values().map(|process| &**process)
     }
 
     /// Everything that is known now.
     pub fn view(&self) -> ProcessView {
         let mut running: HashMap<PathBuf, Vec<Arc<KeepalivedProcess>>> = HashMap::new();
         for process in self.keepaliveds.values() {
-            running.entry(process.file.clone()).or_default().push(Arc::clone(process));
+            for key in process.keys() {
+                running.entry(key).or_default().push(Arc::clone(process));
+            }
         }
         let count = |starts: &RecentStarts| starts.parents.len().max(starts.children.len());
         let recent = self.starts.iter().filter(|(_, starts)| count(starts) > 1);
@@ -459,7 +484,7 @@ impl KeepalivedTable {
                 })
                 .collect(),
             unreadable: self.unreadable.len(),
-            untrusted: self.untrusted.len(),
+            count: self.keepaliveds.len(),
             since: self.since,
         }
     }
@@ -470,6 +495,12 @@ impl AsFd for KeepalivedTable {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.exits.as_fd()
     }
+}
+
+/// Whether a process may change the addresses of its network namespace, which no container without that right can: it has
+/// the capability in this program's user namespace. Its user does not matter.
+fn can_move_addresses(pid: u32) -> io::Result<bool> {
+    Ok(processes::has_net_admin(pid)? && processes::has_own_user_namespace(pid)?)
 }
 
 /// Whether this process was a child of a keepalived before.

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,9 +15,11 @@ use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 use super::events::address_changer;
+use super::keepalived::netns_key;
 use super::{KeepalivedTable, ProcessSource, RememberedSources};
 use crate::audit::{AuditRequests, AuditWorker};
 use crate::config::Config;
+use crate::discovery::InstanceConfig;
 use crate::evidence::{EvidenceUpdate, EvidenceUpdates};
 use crate::state::StateStore;
 use crate::transition::Transition;
@@ -225,15 +227,14 @@ impl ProcessFollower {
 
     fn files_of(&self, requests: &[ProcessCheckRequest]) -> HashSet<PathBuf> {
         let entries = requests.iter().filter_map(|request| self.store.entry(&request.id));
-        entries.map(|entry| entry.instance.file.to_path_buf()).collect()
+        entries.flat_map(|entry| keys_of(&entry.instance)).collect()
     }
 
     /// The configurations of running keepaliveds that were written since the last check: keepalived may not have read them.
     fn rewritten_files(&mut self) -> HashSet<PathBuf> {
-        let modified = |file: &Path| std::fs::metadata(file).and_then(|it| it.modified()).ok();
-        let files = self.table.running_files();
+        let running = self.table.running();
         let current: HashMap<PathBuf, Option<SystemTime>> =
-            files.map(|file| (file.to_owned(), modified(file))).collect();
+            running.map(|process| (process.file.clone(), process.config_written())).collect();
         let before = std::mem::replace(&mut self.written, current);
         let is_rewritten = |(file, at): &(&PathBuf, &Option<SystemTime>)| {
             before.get(*file).is_some_and(|known| known != *at)
@@ -247,7 +248,15 @@ impl ProcessFollower {
             return Vec::new();
         }
         let view = self.store.view();
-        let entries = view.entries.values().filter(|entry| files.contains(&*entry.instance.file));
+        let is_affected = |instance: &InstanceConfig| {
+            keys_of(instance).iter().any(|key| files.contains(key.as_path()))
+        };
+        let entries = view.entries.values().filter(|entry| is_affected(&entry.instance));
         entries.map(|entry| entry.instance.id.clone()).collect()
     }
+}
+
+/// The paths under which the keepalived of an instance can be found.
+fn keys_of(instance: &InstanceConfig) -> [PathBuf; 2] {
+    [instance.file.to_path_buf(), netns_key(instance.netns.as_ref())]
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use vipwatch_api::{
-    FailingDelivery, FindingEvent, FindingItem, FindingList, FindingScope, FindingSeverity,
-    FindingState, Schema, SeveritySummary, timestamp_from_millis,
+    ContainerKeepalived, FailingDelivery, FindingEvent, FindingItem, FindingList, FindingScope,
+    FindingSeverity, FindingState, Schema, SeveritySummary, timestamp_from_millis,
 };
 use vipwatch_core::InstanceId;
 use vipwatch_core::audit::is_finding_name;
@@ -23,12 +23,16 @@ use super::{ApiContext, known_timestamp, read_history_of, silenced_until, target
 use crate::audit::DatedFinding;
 use crate::discovery::ContentInUse;
 use crate::event::{audit_finding, health_finding, severity};
+use crate::processes::KeepalivedProcess;
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, PublishedState, StateStore};
 use crate::transition::millis;
 
 /// Maximum number of unknown instances that are listed.
 const MAX_UNKNOWN: usize = 20;
+
+/// Maximum number of keepaliveds in containers that are listed.
+const MAX_CONTAINERS: usize = 100;
 
 /// Whether a command that reads the kernel itself expected a node to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +98,18 @@ pub fn findings(context: &ApiContext) -> FindingList {
         instances: view.entries.len() as u64,
         items,
         too_young,
+        containers: containers(&context.store),
     }
+}
+
+fn containers(store: &StateStore) -> Vec<ContainerKeepalived> {
+    let view = store.processes();
+    let foreign = view.iter().flat_map(|view| view.foreign()).take(MAX_CONTAINERS);
+    let item = |process: &Arc<KeepalivedProcess>| ContainerKeepalived {
+        pid: process.id.pid,
+        netns: process.netns_name().map(|name| name.to_string()),
+    };
+    foreign.map(item).collect()
 }
 
 /// The number of findings with each name and severity.

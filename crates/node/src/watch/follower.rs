@@ -2,6 +2,7 @@
 //! Follows the instances of this node: scans the configuration for them, watches their namespaces, and reports
 //! what has changed. [`Node`](crate::Node) publishes it; `vipwatch watch` prints it where no node runs.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use vipwatch_linux::netns_watcher::NetnsWatcher;
 
 use crate::config::Listen;
 use crate::discovery::{
-    ConfigLocations, ConfigProblem, ConfigScanner, DiscoveryResult, InstanceConfig, SETTLE,
+    ConfigLocations, ConfigProblem, DiscoveryResult, DiscoveryWorker, InstanceConfig, SETTLE, Scan,
 };
 use crate::processes::ProcessSource;
 use crate::watch::instance_table::{AddressChange, InstanceTable, NetnsSearch, RoleChange};
@@ -63,7 +64,16 @@ enum Coverage {
 /// Scans for instances, and follows them.
 #[derive(Debug)]
 pub struct Follower {
-    scanner: ConfigScanner,
+    /// Scans on a thread of its own.
+    discovery: DiscoveryWorker,
+    /// Whether a scan is requested and its result has not been taken yet.
+    is_scanning: bool,
+    /// The directories to watch, except those of routers, as of the last scan.
+    wanted_directories: BTreeSet<PathBuf>,
+    /// The files of the routers, as of the last scan.
+    router_files: Vec<Arc<Path>>,
+    /// The missing files of the last scan.
+    held: Vec<Arc<Path>>,
     /// `None` if the host has no inotify instance left; then only the scan interval counts.
     directories: Option<DirectoryWatcher>,
     table: InstanceTable,
@@ -97,7 +107,11 @@ impl Follower {
             Listen::PerNetns => NetnsWatcher::open_per_netns()?,
         };
         Ok(Self {
-            scanner: ConfigScanner::new(locations, own),
+            discovery: DiscoveryWorker::start(locations, own)?,
+            is_scanning: false,
+            wanted_directories: BTreeSet::new(),
+            router_files: Vec::new(),
+            held: Vec::new(),
             directories: DirectoryWatcher::new().ok(),
             table: InstanceTable::over(watcher),
             instances: Vec::new(),
@@ -119,12 +133,12 @@ impl Follower {
 
     /// Scans these locations from the next [`Self::rediscover`] on.
     pub fn set_locations(&mut self, locations: ConfigLocations, own: Vec<Arc<InstanceConfig>>) {
-        self.scanner.set_locations(locations, own);
+        self.discovery.set_locations(locations, own);
     }
 
     /// Scans the files that these processes use, and does so in the next [`Self::read`].
     pub fn set_sources(&mut self, sources: Vec<ProcessSource>) {
-        self.scanner.set_sources(sources);
+        self.discovery.set_sources(sources);
         self.next_scan = clock::now();
     }
 
@@ -148,19 +162,52 @@ impl Follower {
     /// The file descriptors to poll: [`Self::read`] is due when one of them is readable.
     pub fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let directories = self.directories.as_ref().map(AsFd::as_fd);
-        [Some(self.table.as_fd()), directories].into_iter().flatten()
+        let discovery = Some(self.discovery.as_fd());
+        [Some(self.table.as_fd()), discovery, directories].into_iter().flatten()
     }
 
-    /// When [`Self::read`] is due although no file descriptor is readable.
-    pub fn due(&self) -> Moment {
-        self.table.due().map_or(self.next_scan, |due| due.min(self.next_scan))
+    /// When [`Self::read`] is due although no file descriptor is readable; `None` if only a descriptor can tell.
+    pub fn due(&self) -> Option<Moment> {
+        let next_scan = (!self.is_scanning).then_some(self.next_scan);
+        self.table.due().into_iter().chain(next_scan).min()
     }
 
-    /// Scans for instances now, and reports the role of those that are new or are configured differently.
+    /// Scans for instances now, and reports the role of those that are new or are configured differently. Waits for the
+    /// scan: for the start, and for a reload, which answers with the result.
     pub fn rediscover(&mut self) -> FollowerUpdate {
+        if self.is_scanning {
+            // That scan began before the call.
+            self.wait_for_scan();
+        }
+        self.begin_scan();
+        let scan = self.wait_for_scan();
+        self.apply_scan(scan)
+    }
+
+    fn begin_scan(&mut self) {
+        self.discovery.request_scan();
+        self.is_scanning = true;
+        // A change from now on makes another scan necessary, which `read` notices.
+        self.next_scan = clock::now() + SCAN_INTERVAL;
+    }
+
+    fn wait_for_scan(&mut self) -> Scan {
+        loop {
+            if let Some(scan) = self.discovery.take() {
+                self.is_scanning = false;
+                return scan;
+            }
+            let mut polled = [PollFd::new(&self.discovery, PollFlags::IN)];
+            let _ = poll(&mut polled, None);
+        }
+    }
+
+    /// Follows the instances that a scan has found.
+    fn apply_scan(&mut self, scan: Scan) -> FollowerUpdate {
         let began = clock::now();
-        let DiscoveryResult { instances, problems, is_unsettled, hold_ends_in } =
-            self.scanner.scan();
+        let Scan { result, directories, router_files, held, took } = scan;
+        (self.wanted_directories, self.router_files, self.held) = (directories, router_files, held);
+        let DiscoveryResult { instances, problems, is_unsettled, hold_ends_in } = result;
         let is_same = |(a, b): (&Arc<InstanceConfig>, &Arc<InstanceConfig>)| Arc::ptr_eq(a, b);
         let is_changed = instances.len() != self.instances.len()
             || !instances.iter().zip(&self.instances).all(is_same);
@@ -174,16 +221,20 @@ impl Follower {
         let search = std::mem::replace(&mut self.netns_search, NetnsSearch::Unknown);
         let mut changes = std::mem::take(&mut self.withheld);
         changes.retain(|change| instances.iter().any(|one| one.id == change.instance.id));
-        let is_follow_needed =
-            is_changed || search == NetnsSearch::All || self.table.has_unready_namespace();
+        let is_follow_needed = is_changed
+            || search == NetnsSearch::All
+            || self.table.has_unready_namespace()
+            || self.table.has_ended_namespace();
         let followed = if is_follow_needed {
             self.table.follow(instances.clone(), search)
         } else {
             Vec::new()
         };
-        self.last_scan_took = clock::now().since(began);
+        self.last_scan_took = took + clock::now().since(began);
         let pause = self.pause_until_next_scan(coverage, is_unsettled);
-        self.next_scan = clock::now() + hold_ends_in.map_or(pause, |ends| ends.min(pause));
+        let pause = hold_ends_in.map_or(pause, |ends| ends.min(pause));
+        // A directory may have changed during the scan.
+        self.next_scan = self.next_scan.min(clock::now() + pause);
         // A namespace may have been deleted between the scan of the files and the snapshot.
         changes.extend(self.withhold(followed));
         FollowerUpdate {
@@ -226,11 +277,11 @@ impl Follower {
             self.netns_search = NetnsSearch::All;
             return Coverage::Incomplete;
         };
-        let others = self.scanner.directories();
-        let routers = self.scanner.router_directories();
+        let others = self.wanted_directories.iter();
+        let routers = self.router_files.iter().filter_map(|file| file.parent());
         let wanted = routers
             .map(|directory| (directory, WatchTopic::File("keepalived.conf")))
-            .chain(others.iter().map(|directory| (directory.as_path(), WatchTopic::Files)));
+            .chain(others.map(|directory| (directory.as_path(), WatchTopic::Files)));
         let mut coverage = match watcher.watch(Path::new(DIRECTORY), WatchTopic::NetnsNames) {
             Ok(false) => Coverage::Complete,
             other => {
@@ -249,7 +300,8 @@ impl Follower {
         coverage
     }
 
-    /// Reads the events that have arrived, and scans for instances if that is due. Does not wait.
+    /// Reads the events that have arrived, begins a scan for instances if that is due, and follows the instances of one
+    /// that is complete. Does not wait.
     pub fn read(&mut self) -> io::Result<FollowerUpdate> {
         let changes = self.table.read()?;
         let changes = self.withhold(changes);
@@ -266,11 +318,17 @@ impl Follower {
                 self.next_scan = self.next_scan.min(clock::now() + delay);
             }
         }
-        if self.next_scan <= clock::now() {
-            let mut scanned = self.rediscover();
+        if self.is_scanning
+            && let Some(scan) = self.discovery.take()
+        {
+            self.is_scanning = false;
+            let mut scanned = self.apply_scan(scan);
             scanned.changes_before_scan = update.changes_before_scan;
             scanned.has_agent_sockets |= update.has_agent_sockets;
             return Ok(scanned);
+        }
+        if !self.is_scanning && self.next_scan <= clock::now() {
+            self.begin_scan();
         }
         update.address_changes = self.table.take_address_changes();
         Ok(update)
@@ -280,7 +338,8 @@ impl Follower {
     /// is due at once.
     fn withhold(&mut self, changes: Vec<RoleChange>) -> Vec<RoleChange> {
         let is_being_deleted = |change: &RoleChange| {
-            change.to == Role::Fault(Fault::NoNetns) && self.scanner.is_held(&change.instance.file)
+            let is_held = || self.held.iter().any(|file| *file == change.instance.file);
+            change.to == Role::Fault(Fault::NoNetns) && is_held()
         };
         let (withheld, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_being_deleted);
         if !withheld.is_empty() {
@@ -294,8 +353,9 @@ impl Follower {
     pub fn wait(&mut self) -> io::Result<FollowerUpdate> {
         let mut polled: Vec<PollFd<'_>> =
             self.sources().map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)).collect();
-        let left = self.due().since(clock::now());
-        match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
+        let left = self.due().map(|due| due.since(clock::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut polled, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -16,7 +16,7 @@ use crate::reply::{self, RouteResult};
 use crate::work::on_file_thread;
 
 /// The values of `origin`.
-const ORIGINS: [&str; 3] = ["neutron", "keepalived", "vipwatch"];
+const ORIGINS: [&str; 4] = ["neutron", "keepalived", "container", "vipwatch"];
 
 pub(super) async fn list(
     State(context): State<SharedContext>,

@@ -83,6 +83,7 @@ pub(crate) fn facts() -> DrainFacts {
             instances: 1,
             items: Vec::new(),
             too_young: 0,
+            containers: Vec::new(),
         },
         targets: vec![target(0)],
         captures_adverts: true,

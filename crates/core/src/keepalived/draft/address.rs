@@ -8,7 +8,7 @@ use crate::LinkName;
 use crate::keepalived::blocks::Statement;
 use crate::keepalived::definitions::RANDOM_MARK;
 use crate::keepalived::numbers::cidr;
-use crate::keepalived::problem::{FilePosition, Problem};
+use crate::keepalived::problem::{FilePosition, Message, Problem};
 
 /// An address of an instance, before its link is decided.
 #[derive(Debug, Clone, Copy)]
@@ -43,17 +43,27 @@ pub(super) fn parse(
         return None;
     }
     let Some(cidr) = cidr(text) else {
-        problems.push(Problem::new(position, format!("{text:?} is not an address")));
+        let message =
+            Message::quoting("expected an address", format!("{text:?} is not an address"));
+        problems.push(Problem::new(position, message));
         return None;
     };
     let mut address = DraftAddress { position, cidr, dev: None, uses_vmac: false };
     let problem = match options(&mut address, &words[1..]) {
         Ok(()) => return Some(address),
         Err(Rejection::NoLink(reason)) if !has_dynamic_interfaces => {
-            Problem::refused(position, format!("{text} is on a link that cannot exist, {reason}"))
+            let text = format!("{text} is on a link that cannot exist, {reason}");
+            Problem::refused(
+                position,
+                Message::quoting("an address is on a link that cannot exist", text),
+            )
         }
         Err(Rejection::NoLink(reason) | Rejection::Option(reason)) => {
-            Problem::new(position, format!("keepalived ignores {text}: {reason}"))
+            let text = format!("keepalived ignores {text}: {reason}");
+            Problem::new(
+                position,
+                Message::quoting("keepalived ignores an address: an option is invalid", text),
+            )
         }
     };
     problems.push(problem);

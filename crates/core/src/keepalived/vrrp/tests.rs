@@ -9,8 +9,9 @@ fn read(text: &str) -> (Configuration, Vec<String>) {
     let mut problems = Vec::new();
     let first = Source::alone(text.to_owned());
     let configuration = configuration(first, &mut (), "node1", &mut problems);
-    let messages =
-        problems.iter().map(|problem| format!("{}: {}", problem.position.line, problem.text));
+    let messages = problems
+        .iter()
+        .map(|problem| format!("{}: {}", problem.position.line, problem.message.text(true)));
     (configuration, messages.collect())
 }
 

@@ -9,6 +9,11 @@ use vipwatch_core::keepalived_process::VrrpChild;
 
 use super::*;
 
+/// A table for processes without rights.
+fn table() -> KeepalivedTable {
+    KeepalivedTable { can_move: |_| Ok(true), ..KeepalivedTable::new(None).unwrap() }
+}
+
 #[test]
 fn a_keyword_across_two_parts_of_a_file_is_found() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -24,12 +29,19 @@ fn a_program_with_the_name_of_keepalived_is_not_keepalived() {
     let copy = directory.path().join(PROGRAM);
     fs::copy("/bin/sleep", &copy).unwrap();
     let mut child = Command::new(&copy).arg("60").spawn().unwrap();
-    let mut table = KeepalivedTable::new(None).unwrap();
+    let mut table = table();
     let kind = table.program_of(child.id());
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(kind, ProgramKind::Other);
     assert_eq!(table.program_of(std::process::id()), ProgramKind::Other);
+}
+
+#[test]
+fn a_keepalived_that_cannot_change_addresses_does_not_count() {
+    let family = ShellFamily::start("read line <$pipe");
+    let mut table = KeepalivedTable { can_move: |_| Ok(false), ..table() };
+    assert_eq!(table.program_of(family.parent.id()), ProgramKind::Other);
 }
 
 /// Processes with the executable and the command line of a keepalived: a shell that runs its "configuration". They wait
@@ -101,7 +113,7 @@ impl Drop for ShellFamily {
 
 #[test]
 fn an_orphan_of_a_killed_parent_is_no_start_and_its_state_is_new() {
-    let mut table = KeepalivedTable::new(Some(SystemTime::now())).unwrap();
+    let mut table = KeepalivedTable { since: Some(SystemTime::now()), ..table() };
     table.scan(Instant::now());
     let mut family = ShellFamily::start("( read line < \"$pipe\"; : ) & wait");
     family.scan_until(&mut table, 2);
@@ -119,7 +131,7 @@ fn an_orphan_of_a_killed_parent_is_no_start_and_its_state_is_new() {
 
 #[test]
 fn a_child_of_the_vrrp_child_is_no_start_of_another_keepalived() {
-    let mut table = KeepalivedTable::new(Some(SystemTime::now())).unwrap();
+    let mut table = KeepalivedTable { since: Some(SystemTime::now()), ..table() };
     table.scan(Instant::now());
     let family = ShellFamily::start("( ( read line < \"$pipe\"; : ); : ) & wait");
     family.scan_until(&mut table, 3);

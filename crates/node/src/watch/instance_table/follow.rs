@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vipwatch_core::{InstanceId, NetnsName, Trigger};
-use vipwatch_linux::netns::NetnsId;
+use vipwatch_linux::netns::{self, NetnsId};
 
 use super::netns_entry::{FollowedInstance, NetnsEntry, locate};
 use super::pending_read::PendingRead;
@@ -71,7 +71,7 @@ impl InstanceTable {
     pub(super) fn locate_namespaces(&mut self, search: NetnsSearch) -> Vec<Name> {
         let mut new = Vec::new();
         for (name, entry) in &mut self.entries {
-            if search == NetnsSearch::Unknown && entry.location.is_ok() {
+            if search == NetnsSearch::Unknown && entry.location.is_ok() && !is_ended(name) {
                 continue;
             }
             let known = entry.location.as_ref().ok().copied();
@@ -93,6 +93,11 @@ impl InstanceTable {
         new
     }
 
+    /// Whether a process that leads to a followed namespace has ended. Sockets in the namespace would keep it alive.
+    pub(crate) fn has_ended_namespace(&self) -> bool {
+        self.entries.iter().any(|(name, entry)| entry.location.is_ok() && is_ended(name))
+    }
+
     /// Whether a namespace has a name and cannot be opened yet. `ip netns add` creates the file first and
     /// mounts the namespace on it afterwards, so another search is worthwhile soon.
     pub fn has_unready_namespace(&self) -> bool {
@@ -100,4 +105,8 @@ impl InstanceTable {
         let mut missing = self.entries.iter().filter(|(_, entry)| entry.location.is_err());
         missing.any(|(name, _)| name.as_ref().is_some_and(has_name))
     }
+}
+
+fn is_ended(name: &Name) -> bool {
+    name.as_ref().is_some_and(netns::has_ended)
 }

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The thread that scans for instances. Reading and parsing files takes as long as their authors like, within the limits
+//! of the parser, and no role change waits for it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vipwatch_linux::wake_queue::WakeQueue;
+use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
+
+use super::{ConfigLocations, ConfigScanner, DiscoveryResult, InstanceConfig};
+use crate::processes::ProcessSource;
+
+/// An order for the thread.
+#[derive(Debug)]
+enum Order {
+    SetLocations(ConfigLocations, Vec<Arc<InstanceConfig>>),
+    SetSources(Vec<ProcessSource>),
+    Scan,
+    Stop,
+}
+
+/// The result of a scan, with everything that its consumer needs to know about the files.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) result: DiscoveryResult,
+    /// The directories in which a change makes a scan worthwhile, except those of routers.
+    pub(crate) directories: BTreeSet<PathBuf>,
+    /// The files of the routers, each in a directory of its own.
+    pub(crate) router_files: Vec<Arc<Path>>,
+    /// The files that are missing, and the instances of which are kept for a while.
+    pub(crate) held: Vec<Arc<Path>>,
+    /// How long the scan took.
+    pub(crate) took: Duration,
+}
+
+/// The handle to the thread, which ends when the handle is dropped.
+#[derive(Debug)]
+pub(crate) struct DiscoveryWorker {
+    /// BOUND: the consumer asks for a scan only after it has received the last one; the other orders come from reloads
+    /// and from changes of processes, one a second at most.
+    orders: WakeQueue<Order>,
+    /// BOUND: one entry; see `orders`.
+    scans: WakeQueue<Scan>,
+}
+
+impl DiscoveryWorker {
+    pub(crate) fn start(
+        locations: ConfigLocations,
+        own: Vec<Arc<InstanceConfig>>,
+    ) -> io::Result<Self> {
+        let (orders, scans) = (WakeQueue::new()?, WakeQueue::new()?);
+        let (received, results) = (orders.clone(), scans.clone());
+        let scanner = ConfigScanner::new(locations, own);
+        spawn_worker("discovery", move |heartbeat| run(scanner, &received, &results, heartbeat))?;
+        Ok(Self { orders, scans })
+    }
+
+    pub(crate) fn set_locations(&self, locations: ConfigLocations, own: Vec<Arc<InstanceConfig>>) {
+        self.orders.push(Order::SetLocations(locations, own));
+    }
+
+    pub(crate) fn set_sources(&self, sources: Vec<ProcessSource>) {
+        self.orders.push(Order::SetSources(sources));
+    }
+
+    /// Begins a scan. Its result makes the descriptor readable.
+    pub(crate) fn request_scan(&self) {
+        self.orders.push(Order::Scan);
+    }
+
+    /// The result of the scan that was requested; `None` if it is not complete.
+    pub(crate) fn take(&self) -> Option<Scan> {
+        self.scans.take_all().pop()
+    }
+}
+
+impl Drop for DiscoveryWorker {
+    fn drop(&mut self) {
+        self.orders.push(Order::Stop);
+    }
+}
+
+impl AsFd for DiscoveryWorker {
+    /// Readable when a scan is complete.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.scans.as_fd()
+    }
+}
+
+fn run(
+    mut scanner: ConfigScanner,
+    orders: &WakeQueue<Order>,
+    scans: &WakeQueue<Scan>,
+    heartbeat: &Heartbeat,
+) {
+    loop {
+        heartbeat.beat();
+        let mut polled = [PollFd::new(orders, PollFlags::IN)];
+        let _ = poll(&mut polled, Timespec::try_from(beat_every()).ok().as_ref());
+        for order in orders.take_all() {
+            match order {
+                Order::SetLocations(locations, own) => scanner.set_locations(locations, own),
+                Order::SetSources(sources) => scanner.set_sources(sources),
+                Order::Scan => scans.push(scan(&mut scanner, heartbeat)),
+                Order::Stop => return,
+            }
+        }
+    }
+}
+
+fn scan(scanner: &mut ConfigScanner, heartbeat: &Heartbeat) -> Scan {
+    let began = Instant::now();
+    let result = scanner.scan_with(&mut || heartbeat.beat());
+    Scan {
+        result,
+        directories: scanner.directories(),
+        router_files: scanner.router_files(),
+        held: scanner.held(),
+        took: began.elapsed(),
+    }
+}

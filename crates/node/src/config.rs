@@ -16,9 +16,12 @@ mod notify;
 mod programs;
 mod protected_file;
 mod receiver;
+mod secret_line;
 mod sections;
 mod service_credential;
 mod target_name;
+mod target_secrets;
+mod target_url;
 mod targets;
 mod web;
 mod witness;
@@ -40,14 +43,17 @@ pub use self::cluster::{
     EtcdFileError, KeystoneConfig, KeystoneIdentity, KeystoneUser, NeutronApiConfig,
 };
 pub use self::document::{SettingError, nearest, span};
-pub use self::header::{HeaderError, HeaderValue, TargetHeaderError};
+pub use self::header::HeaderValue;
 pub use self::hook_account::{HookAccount, HookAccountError, ResolvedAccount};
 pub use self::metrics::{InstanceGroup, InstanceGroups, MetricsConfig};
 pub use self::notify::{AgentRule, BatchSettings, Hook, Rule, Target, Template, Webhook};
 pub use self::programs::ProgramCheck;
 pub use self::protected_file::{FileContent, ProtectedFileError};
 pub use self::receiver::{AllowedAccounts, ReceiverConfig, UnknownAccount, Upstream, octal};
+pub use self::secret_line::SecretError;
 pub use self::service_credential::ServiceCredential;
+pub use self::target_secrets::TargetSecretError;
+pub use self::target_url::{HttpUrl, TargetUrl};
 pub use self::web::{WebConfig, WebFile, WebTlsFiles};
 pub use self::witness::WitnessConfig;
 
@@ -189,9 +195,9 @@ pub enum ConfigError {
     /// The file contains credentials, and every user of the machine can read it.
     #[error("{} holds credentials, and every user can read it", .0.display())]
     Readable(PathBuf),
-    /// Credentials of the service in headers cannot be used.
-    #[error("{}", TargetHeaderError::list(.0))]
-    Headers(Vec<TargetHeaderError>),
+    /// Targets have their URLs or headers in files or credentials of the service that cannot be used.
+    #[error("{}", TargetSecretError::list(.0))]
+    TargetSecrets(Vec<TargetSecretError>),
     /// The node cannot use its state directory.
     #[error("cannot use the directory {}", path.display())]
     StateDir {
@@ -220,7 +226,7 @@ impl Config {
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         let path = file.unwrap_or(Path::new(FILE));
         match read_file(file)? {
-            Some(file) => Self::parse(path, &file.text).map_err(ConfigError::Invalid),
+            Some(file) => Self::parse(path, &file.text).map_err(|errors| invalid(&file, errors)),
             None => Ok(Self::default()),
         }
     }
@@ -233,7 +239,7 @@ impl Config {
         let path = file.unwrap_or(Path::new(FILE));
         let Some(file) = read_file(file)? else { return Ok(Self::default()) };
         check_writers(path, &file)?;
-        let mut config = Self::parse(path, &file.text).map_err(ConfigError::Invalid)?;
+        let mut config = Self::parse(path, &file.text).map_err(|errors| invalid(&file, errors))?;
         config.file = Some(path.to_owned());
         if file.metadata.mode() & 0o004 != 0 && config.has_credentials() {
             return Err(ConfigError::Readable(path.to_owned()));
@@ -242,7 +248,7 @@ impl Config {
             ProgramCheck::Now(node) => programs::examine_programs(path, &file.text, node),
             ProgramCheck::AtEachRun => Vec::new(),
         };
-        if errors.is_empty() { Ok(config) } else { Err(ConfigError::Invalid(errors)) }
+        if errors.is_empty() { Ok(config) } else { Err(invalid(&file, errors)) }
     }
 
     /// The hooks of the file, for the hook runner: fails if other users can write to the file. Errors in other parts of the
@@ -333,6 +339,14 @@ fn read_file(file: Option<&Path>) -> Result<Option<TextFile>, ConfigError> {
         Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ConfigError::Read { file: path.to_owned(), source }),
     }
+}
+
+/// The errors of a file, without its lines unless every user can read the file: others may read the messages.
+fn invalid(file: &TextFile, mut errors: Vec<SettingError>) -> ConfigError {
+    if file.metadata.mode() & 0o004 == 0 {
+        errors.iter_mut().for_each(|error| error.source_line = None);
+    }
+    ConfigError::Invalid(errors)
 }
 
 /// Fails if users other than root and the user of this process can write to the file.

@@ -171,7 +171,7 @@ pub(crate) fn config_error(error: &ConfigError) -> CommandError {
     let code = match error {
         ConfigError::Read { .. } if error.is_not_permitted() => ExitStatus::NotPermitted,
         ConfigError::Read { .. }
-        | ConfigError::Headers(_)
+        | ConfigError::TargetSecrets(_)
         | ConfigError::StateDir { .. }
         | ConfigError::Socket(_) => ExitStatus::Missing,
         ConfigError::Exposed(_) | ConfigError::Readable(_) => ExitStatus::NotPermitted,
@@ -185,7 +185,7 @@ pub(crate) fn config_error(error: &ConfigError) -> CommandError {
             "chmod 0640 {}; commands that query the node do not need to read it",
             file.display()
         )),
-        ConfigError::Headers(errors) => match errors.first() {
+        ConfigError::TargetSecrets(errors) => match errors.first() {
             Some(error) => failure.hint(error.hint()),
             None => failure,
         },

@@ -66,7 +66,7 @@ impl Overrides {
     fn load(&self) -> Result<Config, ConfigError> {
         let programs = ProgramCheck::in_node(self.hook_runner.as_deref());
         let mut config = Config::load_trusted(self.file.as_deref(), programs)?;
-        config.check_header_credentials()?;
+        config.check_target_secrets()?;
         let paths = [
             (&mut config.state_dir, &self.state_dir),
             (&mut config.socket, &self.socket),

@@ -47,7 +47,7 @@ impl ServeArgs {
     /// credentials of the node's service.
     fn checked_settings(&self) -> Result<(Config, ReceiverConfig), CommandError> {
         let (config, receiver) = self.settings()?;
-        receiver.check_header_credentials().map_err(|error| config_error(&error))?;
+        receiver.check_target_secrets().map_err(|error| config_error(&error))?;
         Ok((config, receiver))
     }
 

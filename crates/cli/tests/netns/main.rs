@@ -63,6 +63,7 @@ mod tls;
 mod top;
 mod top_signals;
 mod untrusted;
+mod url_secrets;
 mod watch_command;
 mod watch_reconnect;
 mod web;

@@ -118,7 +118,7 @@ fn a_webhook_over_tls_trusts_its_ca_file_and_no_other_authority() {
     let is_delivered = |server: &TlsServer| read(&server.received).contains("\"to\":\"primary\"");
     wait_for("the delivery", || is_delivered(&trusted).then_some(()));
     let is_refused = |line: &str| {
-        line.contains(&other.url)
+        line.contains(other.url.split('/').nth(2).unwrap())
             && line.contains("delivery failed")
             && line.contains("certificate")
     };

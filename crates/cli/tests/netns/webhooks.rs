@@ -226,7 +226,10 @@ fn two_webhooks_with_the_same_url_and_different_headers_both_get_each_change() {
     let server = HttpServer::new(&[]);
     let webhook = |tenant: &str| {
         let url = &server.url;
-        format!("[[notify.webhook]]\nurl = \"{url}\"\nheaders = {{ X-Tenant = \"{tenant}\" }}\n")
+        format!(
+            "[[notify.webhook]]\nname = \"{tenant}\"\nurl = \"{url}\"\n\
+             headers = {{ X-Tenant = \"{tenant}\" }}\n"
+        )
     };
     fixture.configure(&format!("[[notify]]\n{}{}", webhook("a"), webhook("b")));
     let _node = fixture.start();

@@ -21,23 +21,23 @@ pub struct SettingError {
     pub line: u32,
     /// The number of the character in the line; the first character is 1.
     pub column: u32,
-    /// The line of the file.
-    pub source_line: String,
+    /// The line of the file; `None` if it may contain a secret.
+    pub source_line: Option<String>,
     /// The message.
     pub text: String,
 }
 
 impl SettingError {
-    /// The message with its column, and below it the line of the file with a mark below the column.
+    /// The message with its column, and below it the line of the file with a mark below the column, if the line may be
+    /// shown.
     pub fn with_source_line(&self) -> String {
         let Self { file, line, column, source_line, text } = self;
+        let message = format!("{}:{line}:{column}: {text}", file.display());
+        let Some(source_line) = source_line else { return message };
         let number = line.to_string();
         let margin = " ".repeat(number.len());
         let indent = " ".repeat(usize::try_from(column.saturating_sub(1)).unwrap_or(0));
-        format!(
-            "{}:{line}:{column}: {text}\n  {number} | {source_line}\n  {margin} | {indent}^",
-            file.display()
-        )
+        format!("{message}\n  {number} | {source_line}\n  {margin} | {indent}^")
     }
 }
 
@@ -68,15 +68,16 @@ impl<'a> SettingErrors<'a> {
             file: self.file.to_owned(),
             line: self.line(offset),
             column: u32::try_from(characters).unwrap_or(u32::MAX).saturating_add(1),
-            // A tab would move the mark.
-            source_line: source_line
-                .chars()
-                .take(MAX_SOURCE_CHARACTERS)
-                .collect::<String>()
-                .replace('\t', " "),
+            source_line: shown_line(source_line),
             text: text.into(),
         });
     }
+}
+
+/// A line for a message; `None` if it has a URL, which may be secret. A tab would move the mark.
+fn shown_line(line: &str) -> Option<String> {
+    let shown = line.chars().take(MAX_SOURCE_CHARACTERS).collect::<String>().replace('\t', " ");
+    (!line.contains("://")).then_some(shown)
 }
 
 /// The line number of the byte at `offset` in `text`; the first line is 1.

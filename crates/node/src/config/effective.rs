@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The settings in force, in the structure of the configuration file: with every default, and without secrets.
 //!
-//! Headers are shown by name only, and a URL without its user, password, query and fragment.
+//! Headers are shown by name only, and the URL of a webhook or of the upstream by its scheme, host and port.
 
 mod neutron;
 
@@ -18,9 +18,8 @@ use self::neutron::NeutronSection;
 use super::{
     AgentRule, ClusterConfig, Config, Hook, InstanceGroup, LogFormat, ReceiverConfig, Rule, Target,
 };
-use super::{Upstream, WebConfig, Webhook};
+use super::{TargetUrl, Upstream, WebConfig, WebFile, Webhook};
 use crate::discovery::InstanceConfig;
-use crate::notify::post::display_name;
 
 /// The settings in force.
 #[derive(Debug, Serialize)]
@@ -231,7 +230,11 @@ struct BatchSection {
 
 #[derive(Debug, Serialize)]
 struct TargetSection<'c> {
-    url: String,
+    /// Without its secret, or the name of a credential; absent with `url_file`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url_file: Option<&'c Path>,
     timeout: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     ca_file: Option<&'c Path>,
@@ -462,8 +465,16 @@ impl<'c> WebhookSection<'c> {
 
 impl<'c> TargetSection<'c> {
     fn of(target: &'c Target) -> Self {
+        let (url, url_file) = match &target.url {
+            TargetUrl::Text(url) => (Some(url.to_string()), None),
+            TargetUrl::File(WebFile::Credential(credential)) => {
+                (Some(credential.to_string()), None)
+            }
+            TargetUrl::File(WebFile::Path(path)) => (None, Some(path.as_path())),
+        };
         Self {
-            url: display_name(&target.url),
+            url,
+            url_file,
             timeout: span_text(target.timeout),
             ca_file: target.ca_file.as_deref(),
             headers: target.headers.keys().map(String::as_str).collect(),
@@ -566,14 +577,14 @@ mod tests {
 
     #[test]
     fn secrets_are_not_in_the_settings_in_force() {
-        let text = "[[notify]]\n[[notify.webhook]]\nurl = \"https://user:word@h/a?token=abc\"\n\
+        let text = "[[notify]]\n[[notify.webhook]]\nurl = \"https://user:word@h/slack?x=abc\"\n\
                     headers = { Authorization = \"Bearer xyz\" }\n";
         let config = Config::parse(Path::new("f"), text).unwrap();
         let shown = serde_json::to_string(&config.effective()).unwrap();
-        for secret in ["word", "abc", "xyz", "Bearer"] {
+        for secret in ["word", "slack", "abc", "xyz", "Bearer"] {
             assert!(!shown.contains(secret), "{secret} in {shown}");
         }
-        assert!(shown.contains("https://h/a") && shown.contains("Authorization"), "{shown}");
+        assert!(shown.contains("\"https://h/…\"") && shown.contains("Authorization"), "{shown}");
     }
 
     #[test]

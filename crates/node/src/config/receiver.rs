@@ -11,9 +11,8 @@ use vipwatch_linux::listen::SocketOptions;
 
 use super::document::{SettingErrors, Table};
 use super::sections::{absolute, set};
-use super::target_name::{GivenName, TargetNames};
+use super::target_name::{DefaultName, GivenName, TargetNames};
 use super::targets::{Hook, Target, TargetScope, Webhook, parse_settle};
-use crate::notify::post::display_name;
 
 /// Maximum number of connections that wait to be accepted (`listen(2)`): every monitor of a node at once.
 const BACKLOG: i32 = 4096;
@@ -143,12 +142,12 @@ impl ReceiverConfig {
             let settle = table.parsed("settle", errors, parse_settle).unwrap_or(Duration::ZERO);
             table.finish(errors);
             let target = target?;
-            let default = display_name(&target.url);
+            let default = DefaultName::Url(target.url.default_name());
             let make = |name| {
                 let target = target.clone();
                 Arc::new(Upstream { name, target, interval, settle })
             };
-            Some(names.name(DeliverySource::Receiver, name, offset, &default, make, errors))
+            Some(names.name(DeliverySource::Receiver, name, offset, default, make, errors))
         });
         (config.hooks, config.webhooks) =
             TargetScope::receiver(names).hooks_and_webhooks(&mut table, errors);

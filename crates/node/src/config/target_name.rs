@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The names of targets. A name keeps the deliveries of a target together when its URL, headers or arguments change.
 //!
-//! A target without a name has its program and arguments, or its URL without secrets, as its name. One target may
+//! A hook without a name has its program and arguments as its name, a webhook or the upstream its host. One target may
 //! stand in several rules with the same settings. Two targets with different settings have different names.
 
 use vipwatch_history::DeliverySource;
@@ -39,6 +39,15 @@ impl GivenName {
     }
 }
 
+/// The name of a target without the key `name`.
+pub(super) enum DefaultName {
+    /// A second hook with the same program and other settings gets a number.
+    Program(String),
+    /// A second target with the same host, or the same source of its URL, needs the key `name`: what distinguishes the URLs
+    /// is secret, and a number would depend on the order of the rules.
+    Url(String),
+}
+
 fn parse_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > MAX_NAME_BYTES {
         return Err(format!("it has 1 to {MAX_NAME_BYTES} characters"));
@@ -59,21 +68,26 @@ impl TargetNames {
         source: DeliverySource,
         given: GivenName,
         table_offset: usize,
-        default: &str,
+        default: DefaultName,
         with_name: impl Fn(String) -> T,
         errors: &mut SettingErrors<'_>,
     ) -> T {
         let line = errors.line(table_offset);
-        let Some((offset, name)) = given.0 else {
-            return self.numbered(source, default, line, with_name);
+        let (made, offset, remedy) = match (given.0, default) {
+            (Some((offset, name)), _) => (with_name(name), offset, "two targets need two names"),
+            (None, DefaultName::Url(host)) => {
+                (with_name(host), table_offset, "add name = \"NAME\" to one of them")
+            }
+            (None, DefaultName::Program(program)) => {
+                return self.numbered(source, &program, line, with_name);
+            }
         };
-        let made = with_name(name);
         let target: ConfiguredTarget = made.clone().into();
         let is_same_name = |other: &&NamedTarget| other.target.name() == target.name();
         match self.targets.iter().find(is_same_name) {
             Some(other) if other.source != source || other.target != target => {
                 let text = format!(
-                    "the target in line {} has the name {:?}, too; two targets need two names",
+                    "the target in line {} has the name {:?}, too; {remedy}",
                     other.line,
                     target.name()
                 );

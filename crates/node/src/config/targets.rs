@@ -2,24 +2,25 @@
 //! Hooks and webhooks, which rules and the receiver have in common, and the HTTP settings of webhooks and
 //! the upstream.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ureq::http::Uri;
-
 use vipwatch_core::{DeliveryMode, EventKind};
 use vipwatch_history::DeliverySource;
 
 use super::Upstream;
-use super::credentials::{has_credentials, is_readable_in_transit};
+use super::credentials::is_secret_header;
 use super::document::{SettingErrors, Table, span};
 use super::header::{HeaderValue, read_headers};
 use super::hook_account::HookAccount;
+use super::secret_line::SecretError;
 use super::sections::absolute;
-use super::target_name::{GivenName, TargetNames};
-use crate::notify::post::{ca_bundle, display_name};
+use super::target_name::{DefaultName, GivenName, TargetNames};
+use super::target_url::{HttpUrl, TargetUrl};
+use crate::notify::post::ca_bundle;
 
 /// Default time limit of a hook.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -117,16 +118,16 @@ impl From<Arc<Upstream>> for ConfiguredTarget {
 /// A URL with its HTTP settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// `http://…` or `https://…`
-    pub url: String,
+    /// Where the request goes.
+    pub url: TargetUrl,
     /// The time limit of one request.
     pub timeout: Duration,
     /// A file with CA certificates to trust instead of the system's; `None` for the system's.
     pub ca_file: Option<PathBuf>,
     /// Additional request headers; their values are never logged or shown.
     pub headers: BTreeMap<String, HeaderValue>,
-    /// Whether the URL, or a header with its value in the configuration, contains a secret.
-    pub has_credentials: bool,
+    /// Whether credentials may be sent to another host without encryption.
+    pub may_send_unencrypted: bool,
 }
 
 /// What the targets of a rule, or of the receiver, have in common.
@@ -193,13 +194,13 @@ impl<'n> TargetScope<'n> {
             return None;
         }
         let program: Vec<String> = program.into_iter().map(|(_, word)| word.to_owned()).collect();
-        let default = program.join(" ");
+        let default = DefaultName::Program(program.join(" "));
         let make = |name| {
             let (program, on, account) = (program.clone(), on.clone(), account.clone());
             let retries = u32::try_from(retries).unwrap_or(0);
             Arc::new(Hook { name, program, on, account, timeout, deliver, settle, retries })
         };
-        Some(self.names.name(self.source, name, offset, &default, make, errors))
+        Some(self.names.name(self.source, name, offset, default, make, errors))
     }
 
     fn read_webhook(
@@ -215,12 +216,12 @@ impl<'n> TargetScope<'n> {
         let batch = table.table("batch", errors).map(|table| BatchSettings::read(table, errors));
         table.finish(errors);
         let target = target?;
-        let default = display_name(&target.url);
+        let default = DefaultName::Url(target.url.default_name());
         let make = |name| {
             let (target, on) = (target.clone(), on.clone());
             Arc::new(Webhook { name, target, on, deliver, settle, batch })
         };
-        Some(self.names.name(self.source, name, offset, &default, make, errors))
+        Some(self.names.name(self.source, name, offset, default, make, errors))
     }
 
     /// Reads `on`: a selection of the events.
@@ -299,7 +300,7 @@ impl Target {
         errors: &mut SettingErrors<'_>,
     ) -> Option<Self> {
         let offset = table.offset;
-        let url = table.parsed("url", errors, parse_url);
+        let url = TargetUrl::read_setting(owner, table, errors);
         let timeout = table.parsed("timeout", errors, parse_limit).unwrap_or(REQUEST_TIMEOUT);
         let ca_file = table.parsed("ca_file", errors, |text| {
             let path = absolute(text)?;
@@ -309,28 +310,37 @@ impl Target {
         let headers = read_headers(table, errors);
         let may_send_unencrypted =
             table.flag("allow_credentials_over_http", errors).unwrap_or(false);
-        let Some((url, uri)) = url else {
-            errors.add(offset, format!("{owner} needs url = \"http://…\""));
-            return None;
-        };
-        let has_credentials = has_credentials(&uri, &headers);
-        let is_credential = |value: &HeaderValue| matches!(value, HeaderValue::Credential(_));
-        let sends_credentials = has_credentials || headers.values().any(is_credential);
-        if sends_credentials && !may_send_unencrypted && is_readable_in_transit(&uri) {
+        let target = Self { url: url?, timeout, ca_file, headers, may_send_unencrypted };
+        if let TargetUrl::Text(url) = &target.url
+            && target.is_refused(url)
+        {
             let text = "url: credentials would be sent to another host without encryption; use \
                         https://, or set allow_credentials_over_http = true";
             errors.add(offset, text);
         }
-        Some(Self { url, timeout, ca_file, headers, has_credentials })
+        Some(target)
     }
-}
 
-/// The URL as it is written, and parsed.
-fn parse_url(text: &str) -> Result<(String, Uri), String> {
-    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is not a URL: {error}"))?;
-    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-    let has_host = uri.host().is_some_and(|host| !host.is_empty());
-    (is_http && has_host)
-        .then(|| (text.to_owned(), uri))
-        .ok_or_else(|| "it begins with http:// or https://".to_owned())
+    /// The URL of the next request. Reads the file with it.
+    pub(crate) fn read_url(&self) -> Result<Cow<'_, HttpUrl>, SecretError> {
+        self.url.read(|url| self.is_refused(url))
+    }
+
+    /// Whether the configuration file has a secret in the URL or in a header.
+    pub(super) fn has_credentials(&self) -> bool {
+        let has_secret_url = matches!(&self.url, TargetUrl::Text(url) if url.has_secret());
+        let is_secret = |(name, value): (&String, &HeaderValue)| {
+            matches!(value, HeaderValue::Text(_)) && is_secret_header(name)
+        };
+        has_secret_url || self.headers.iter().any(is_secret)
+    }
+
+    /// Whether others could read credentials of a request to `url` in transit, and nothing permits that.
+    fn is_refused(&self, url: &HttpUrl) -> bool {
+        let is_secret = |(name, value): (&String, &HeaderValue)| {
+            matches!(value, HeaderValue::Credential(_)) || is_secret_header(name)
+        };
+        let has_secret = url.has_secret() || self.headers.iter().any(is_secret);
+        has_secret && !self.may_send_unencrypted && url.is_readable_in_transit()
+    }
 }

@@ -71,7 +71,7 @@ fn every_error_is_reported_at_once_with_its_line() {
         "12: state_file: \"/run/same\" is the same for every instance",
         "14: expected an origin (\"neutron\"",
         "15: program: \"relative\" is not an absolute path",
-        "17: url: it begins with http:// or https://",
+        "17: url: expected a URL that begins with http:// or https://, or credential:NAME",
         "18: a notify rule needs state_file",
     ] {
         let expected = format!("/etc/v.toml:{expected}");
@@ -221,10 +221,21 @@ fn single_brackets_where_double_ones_are_needed_are_named() {
     read("[[notify]]\n[notify.webhook]\nurl = \"http://127.0.0.1/\"\n").unwrap();
 }
 
-/// Creates a configuration that only its owner can write, and loads it as a node does.
-fn load_trusted(text: &str) -> Result<Config, String> {
+fn file_with_mode(text: &str, mode: u32) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file.as_file(), text.as_bytes()).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(file.path(), mode).unwrap();
+    file
+}
+
+/// Creates a configuration that only its owner can write, and loads it as a node does.
+fn load_trusted(text: &str) -> Result<Config, String> {
+    load_with_mode(text, 0o600)
+}
+
+fn load_with_mode(text: &str, mode: u32) -> Result<Config, String> {
+    let file = file_with_mode(text, mode);
     let programs = ProgramCheck::in_node(None);
     let loaded = Config::load_trusted(Some(file.path()), programs);
     let loaded = loaded.map_err(|error| error.to_string());
@@ -274,10 +285,10 @@ fn a_pattern_that_matches_no_instance_is_a_warning() {
 }
 
 #[test]
-fn a_target_without_a_name_has_its_program_or_its_url_without_secrets_as_its_name() {
+fn a_target_without_a_name_has_its_program_or_its_host_as_its_name() {
     let config = read(
         "[[notify]]\nhook = { program = [\"/bin/a\", \"-x\"] }\n\
-         webhook = { url = \"https://h/a?token=1\" }\n\
+         webhook = { url = \"https://u:p@h:8443/a?token=1\" }\n\
          [[notify]]\ninstances = \"web-*\"\nhook = { program = [\"/bin/a\", \"-x\"] }\n\
          [[notify]]\nhook = { program = [\"/bin/a\", \"-x\"], timeout = \"1s\" }\n\
          [receiver]\nhook = { program = [\"/bin/a\", \"-x\"] }\n",
@@ -289,9 +300,76 @@ fn a_target_without_a_name_has_its_program_or_its_url_without_secrets_as_its_nam
         ["/bin/a -x", "/bin/a -x", "/bin/a -x #2"],
         "the same settings, the same target"
     );
-    let webhook = &config.rules[0].webhooks[0].name;
-    assert!(webhook.starts_with("https://h/a ~") && !webhook.contains("token"), "{webhook}");
+    assert_eq!(config.rules[0].webhooks[0].name, "h:8443");
     assert_eq!(config.receiver.unwrap().hooks[0].name, "/bin/a -x");
+}
+
+#[test]
+fn two_webhooks_with_one_host_need_a_name() {
+    let webhook = |line: &str| format!("[[notify]]\n[[notify.webhook]]\n{line}\n");
+    let (a, b) = (webhook("url = \"https://h/one\""), webhook("url = \"https://h/two\""));
+    assert_eq!(
+        read(&format!("{a}{b}")).unwrap_err(),
+        [
+            "/etc/v.toml:5: the target in line 2 has the name \"h\", too; add name = \"NAME\" to one of them"
+        ]
+    );
+    read(&format!("{a}{a}")).expect("one target in two rules");
+    read(&format!("{a}{b}name = \"two\"\n")).unwrap();
+    let upstream = "[receiver.upstream]\nurl = \"https://h/states\"\n";
+    assert!(read(&format!("{a}{upstream}")).unwrap_err()[0].contains("add name ="));
+}
+
+#[test]
+fn a_url_is_in_the_file_or_outside_of_it() {
+    let webhook = |lines: &str| read(&format!("[[notify]]\n[[notify.webhook]]\n{lines}\n"));
+    let name = |lines: &str| webhook(lines).unwrap().rules[0].webhooks[0].name.clone();
+    assert_eq!(name("url = \"credential:chat\""), "credential:chat");
+    assert_eq!(name("url_file = \"/etc/vipwatch/chat.url\""), "/etc/vipwatch/chat.url");
+    let both = webhook("url = \"https://h/\"\nurl_file = \"/x\"").unwrap_err();
+    assert!(both[0].contains("url or url_file, and not both"), "{both:?}");
+    let neither = webhook("timeout = \"1s\"").unwrap_err();
+    assert!(neither[0].contains("needs url = "), "{neither:?}");
+    for invalid in ["https://u:s3cret w@h/", "h/s3cret", "ftp://h/s3cret", "https:///s3cret"] {
+        let errors = webhook(&format!("url = {invalid:?}")).unwrap_err();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(
+            errors[0].contains("expected a URL") && !errors[0].contains("s3cret"),
+            "{errors:?}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_others_can_read_is_refused_if_a_url_has_more_than_a_host() {
+    let load = |url: &str, mode| {
+        let text = format!("[[notify]]\nwebhook = {{ url = \"{url}\" }}\n");
+        load_with_mode(&text, mode).map(drop)
+    };
+    for url in ["https://h/a", "https://h/?a", "https://u@h/", "https://h?a", "http://[::1]:80/a"] {
+        assert_eq!(
+            load(url, 0o644).unwrap_err(),
+            "FILE holds credentials, and every user can read it"
+        );
+        load(url, 0o640).unwrap();
+    }
+    for url in ["https://h", "https://h:8443/", "http://127.0.0.1:9000/", "credential:name"] {
+        load(url, 0o644).unwrap();
+    }
+}
+
+#[test]
+fn a_message_shows_no_line_of_a_file_that_may_have_a_secret() {
+    let text = "[[notify]]\nwebhook = { url = \"https://h/s3cret\", om = 1 }\n[node]\nlog = 7\n";
+    for (mode, shown) in [(0o640, false), (0o644, true)] {
+        let file = file_with_mode(text, mode);
+        let programs = ProgramCheck::in_node(None);
+        let error = Config::load_trusted(Some(file.path()), programs).unwrap_err();
+        let ConfigError::Invalid(errors) = error else { panic!("{error}") };
+        let text = errors.iter().map(SettingError::with_source_line).collect::<String>();
+        assert!(text.contains("did you mean on?") && !text.contains("s3cret"), "{text}");
+        assert_eq!(text.contains("| log = 7"), shown, "{text}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use self::ca_bundle::CaBundle;
-use crate::config::{HeaderError, Target};
+use crate::config::{SecretError, Target};
 
 /// Maximum number of bytes of an answer that are read. The connection of a longer answer is closed.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
@@ -32,7 +32,7 @@ pub(crate) enum PostError {
     #[error("cannot read the CA bundle")]
     CaBundle(#[source] io::Error),
     #[error(transparent)]
-    Header(#[from] HeaderError),
+    Secret(#[from] SecretError),
 }
 
 impl PostError {
@@ -64,8 +64,9 @@ struct Prepared {
 impl PostClient {
     /// Posts `body` in one attempt.
     pub(crate) fn send(&self, target: &Target, body: &str) -> Result<(), PostError> {
-        let agent = self.prepare(target)?;
-        let mut request = agent.post(&target.url).content_type("application/json");
+        let url = target.read_url()?;
+        let agent = self.agent(target, url.is_encrypted())?;
+        let mut request = agent.post(url.secret()).content_type("application/json");
         for (name, value) in &target.headers {
             request = request.header(name, value.read(name)?.as_ref());
         }
@@ -83,16 +84,24 @@ impl PostClient {
         }
     }
 
+    /// Creates the HTTP agent for these settings before the first request.
+    pub(crate) fn prepare(&self, target: &Target) -> Result<(), PostError> {
+        self.agent(target, target.read_url()?.is_encrypted()).map(drop)
+    }
+
     /// The HTTP agent for these settings. A new one is created when the settings or the CA bundle have changed.
-    pub(crate) fn prepare(&self, target: &Target) -> Result<Agent, PostError> {
+    fn agent(&self, target: &Target, is_encrypted: bool) -> Result<Agent, PostError> {
         let mut known = self.0.lock().expect("no thread panics while it holds the lock");
-        if let Some(prepared) = known.as_mut().filter(|prepared| prepared.target == *target) {
+        let is_same = |prepared: &&mut Prepared| {
+            prepared.target == *target && prepared.bundle.is_some() == is_encrypted
+        };
+        if let Some(prepared) = known.as_mut().filter(is_same) {
             if let Some(certificates) = prepared.bundle.as_mut().and_then(CaBundle::changed) {
                 prepared.agent = http_agent(target.timeout, Some(certificates));
             }
             return Ok(prepared.agent.clone());
         }
-        let (bundle, certificates) = if target.url.starts_with("https:") {
+        let (bundle, certificates) = if is_encrypted {
             let opened = CaBundle::open(target.ca_file.as_deref());
             let (bundle, certificates) = opened.map_err(PostError::CaBundle)?;
             (Some(bundle), Some(certificates))
@@ -119,48 +128,4 @@ pub(crate) fn http_agent(timeout: Duration, certificates: Option<RootCerts>) -> 
         config = config.tls_config(TlsConfig::builder().root_certs(certificates).build());
     }
     config.build().new_agent()
-}
-
-/// An address without its user, password, query and fragment, which may be secret.
-pub(crate) fn public_part(url: &str) -> String {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
-    let (scheme, rest) = url[..end].split_once("://").unwrap_or(("", &url[..end]));
-    let (host, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    format!("{scheme}://{host}/{path}")
-}
-
-/// The name of an address: without its secrets, and with four hexadecimal digits by which addresses with different
-/// secrets differ.
-pub(crate) fn display_name(url: &str) -> String {
-    let public = public_part(url);
-    if public == url {
-        return public;
-    }
-    // FNV-1a, of which 16 bits are shown: enough to distinguish addresses, too little to reveal a secret.
-    let hash = url
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    format!("{public} ~{:04x}", hash & 0xffff)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_secret_parts_of_an_address_are_not_shown() {
-        let shown = public_part("https://user:pass@host:8443/a/b?token=x#y");
-        assert_eq!(shown, "https://host:8443/a/b");
-        assert_eq!(public_part("http://host"), "http://host/");
-    }
-
-    #[test]
-    fn names_differ_by_secret_and_reveal_no_secret() {
-        let names =
-            ["http://h/a?token=1", "http://h/a?token=2", "http://u:p@h/a"].map(display_name);
-        assert!(names.iter().all(|name| name.starts_with("http://h/a ~")), "{names:?}");
-        assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
-        assert_eq!(display_name("http://h/a"), "http://h/a");
-    }
 }

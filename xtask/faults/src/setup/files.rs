@@ -124,7 +124,7 @@ pub fn node_conf(setup: &LabSetup, host: usize, directory: &Path, files: &NodeFi
         .map_or(String::new(), |cluster| format!("audit_every = \"{}s\"\n", cluster.times.audit));
     let sent = if setup.captures_sent { "\"*\"" } else { "" };
     let cluster = setup.cluster.as_ref();
-    let cluster = cluster.map_or(String::new(), |cluster| cluster_conf(cluster, host, name));
+    let cluster = cluster.map_or(String::new(), |cluster| cluster_conf(cluster, host));
     format!(
         "[node]\nname = \"{name}\"\nstate_dir = \"{state}\"\nsocket = \"{socket}\"\nlog = \"text\"\n{audit}\
          [find]\nkeepalived_conf = \"{directory}/keepalived.conf\"\nneutron_state_path = \"{directory}/neutron\"\n\
@@ -133,7 +133,7 @@ pub fn node_conf(setup: &LabSetup, host: usize, directory: &Path, files: &NodeFi
 }
 
 /// The sections about the cluster. All members of etcd are endpoints, that of the own host is the first.
-fn cluster_conf(cluster: &ClusterSettings, host: usize, name: &str) -> String {
+fn cluster_conf(cluster: &ClusterSettings, host: usize) -> String {
     let ClusterTimes { heartbeat, lease, settle, slow_settle, .. } = cluster.times;
     let (view, min_backups) =
         (if cluster.has_full_view { "full" } else { "own" }, cluster.min_backups);
@@ -145,7 +145,7 @@ fn cluster_conf(cluster: &ClusterSettings, host: usize, name: &str) -> String {
          lease = \"{lease}s\"\nsettle = \"{settle}s\"\nslow_settle = \"{slow_settle}s\"\n\
          min_backups = {min_backups}\n\
          [[notify]]\ninstances = [\"*\"]\n[[notify.webhook]]\nname = \"recorder\"\n\
-         url = \"http://{RECORDER}/{name}\"\non = [\"finding\"]\ndeliver = \"every\"\n"
+         url = \"http://{RECORDER}/\"\non = [\"finding\"]\ndeliver = \"every\"\n"
     )
 }
 

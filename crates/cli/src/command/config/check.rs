@@ -64,18 +64,18 @@ fn check(file: Option<&Path>) -> Result<CheckedConfig, CheckError> {
     let mut scanner = ConfigScanner::with_processes(locations, own);
     let mut warnings = config.warnings(&scanner.scan().instances);
     warnings.extend(of_web);
-    warnings.extend(check_headers(&config)?);
+    warnings.extend(check_target_secrets(&config)?);
     warnings.extend(of_cluster);
     Ok(CheckedConfig { config, warnings })
 }
 
-/// Reads the credentials in headers as a node does. Returns a warning if only the service has them.
-fn check_headers(config: &Config) -> Result<Option<String>, ConfigError> {
+/// Reads the URLs and headers outside the configuration as a node does. Returns a warning if only the service has some.
+fn check_target_secrets(config: &Config) -> Result<Option<String>, ConfigError> {
     if ServiceCredential::are_passed() {
-        return config.check_header_credentials().map(|()| None);
+        return config.check_target_secrets().map(|()| None);
     }
-    let names = config.header_credentials().join(", ");
-    let warning = || format!("the values of headers are not checked: only the service has {names}");
+    let names = config.check_target_files()?.join(", ");
+    let warning = || format!("URLs and headers are not checked: only the service has {names}");
     Ok((!names.is_empty()).then(warning))
 }
 

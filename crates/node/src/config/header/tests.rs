@@ -4,7 +4,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use vipwatch_core::ErrorChain;
+
 use super::*;
+use crate::config::Config;
 
 /// A directory with one credential, `token`.
 struct Credentials {
@@ -37,7 +40,8 @@ impl Credentials {
 fn read(name: &str, path: Option<&Path>) -> Result<String, String> {
     let credential = ServiceCredential::parse(&format!("credential:{name}")).unwrap().unwrap();
     read_credential(&credential, path).map_err(|source| {
-        let error = HeaderError { header: "Authorization".to_owned(), credential, source };
+        let file = WebFile::Credential(credential);
+        let error = SecretError { setting: "header Authorization".to_owned(), file, source };
         format!("{}; hint: {}", ErrorChain(&error), error.hint())
     })
 }
@@ -103,7 +107,7 @@ fn each_reason_why_a_credential_cannot_be_read_has_its_own_text() {
 fn a_header_with_a_credential_is_a_secret_in_transit_but_not_in_the_file() {
     let config = parse(&webhook("https://192.0.2.1/", "credential:token")).unwrap();
     assert!(!config.has_credentials(), "the file has only the name");
-    assert_eq!(config.header_credentials(), ["credential:token"]);
+    assert_eq!(config.check_target_files().unwrap(), ["credential:token"]);
     let refused = parse(&webhook("http://192.0.2.1/", "credential:token")).unwrap_err();
     assert!(refused.contains("without encryption"), "{refused}");
     parse(&webhook("http://192.0.2.1/", "text")).unwrap();
@@ -121,13 +125,11 @@ fn the_check_names_every_target_with_a_credential_that_cannot_be_read() {
            headers = { Authorization = \"credential:two\" }\n";
     let config = parse(&text).unwrap();
     // The tests run without credentials of a service.
-    let error = config.check_header_credentials().unwrap_err().to_string();
+    let error = config.check_target_secrets().unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
     assert_eq!(lines.len(), 2, "{error}");
-    assert!(
-        lines[0].starts_with("webhook \"https://192.0.2.1/\": header X-Hook = credential:one: ")
-    );
+    assert!(lines[0].starts_with("webhook \"192.0.2.1\": header X-Hook = credential:one: "));
     assert!(lines[1].starts_with("upstream \"central\": header Authorization = credential:two: "));
-    let of_receiver = config.receiver.unwrap().check_header_credentials().unwrap_err().to_string();
+    let of_receiver = config.receiver.unwrap().check_target_secrets().unwrap_err().to_string();
     assert_eq!(of_receiver, lines[1], "the process `vipwatch receiver` needs only its own");
 }

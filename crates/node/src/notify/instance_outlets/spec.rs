@@ -9,7 +9,6 @@ use vipwatch_core::AnnouncePlan;
 use vipwatch_history::Stage;
 
 use crate::config::{AgentRule, Hook, Rule, Webhook};
-use crate::notify::post::public_part;
 
 /// The targets of one instance.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -90,7 +89,6 @@ pub fn describe(instance: &InstanceConfig, rules: &[Rule]) -> Vec<String> {
     let announce = shared.announce.map(|plan| format!("announcements, {} rounds", plan.count));
     let agent = shared.agent.as_ref().map(|agent| format!("agent {}", agent.socket.display()));
     let hooks = shared.hooks.iter().map(|hook| format!("hook {}", hook.program.join(" ")));
-    let webhooks =
-        shared.webhooks.iter().map(|one| format!("webhook {}", public_part(&one.target.url)));
+    let webhooks = shared.webhooks.iter().map(|one| format!("webhook {}", one.name));
     file.into_iter().chain(announce).chain(agent).chain(hooks).chain(webhooks).collect()
 }

@@ -60,4 +60,6 @@ pub use role::{Fault, Role};
 pub use role_kind::RoleKind;
 pub use snapshot::{LinkAddress, Snapshot};
 pub use tracker::{ChangeCause, StateChange, Tracker};
-pub use untrusted::{escape_untrusted, escape_untrusted_json, escape_untrusted_within};
+pub use untrusted::{
+    escape_for_shell, escape_untrusted, escape_untrusted_json, escape_untrusted_within,
+};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Escapes text that another program, file or host supplied, before it reaches a terminal or a log.
+//! Escapes text that another program, file or host supplied, before it reaches a terminal, a log or a shell script.
 //!
 //! Such text could otherwise begin a second log line, send commands to a terminal, or reorder what a
 //! reader sees (bidirectional overrides, "Trojan Source", CVE-2021-42574).
@@ -22,6 +22,20 @@ pub fn escape_untrusted_within(text: &str, max_bytes: usize) -> String {
         if is_harmful(c) {
             // Writing to a string cannot fail.
             let _ = write!(escaped, "{}", c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// `text` for the environment of a shell script. The characters that expand a variable, start a command or end a quotation
+/// are escapes too, such as `\u{24}` for `$`, so that a script that evaluates the value again runs no command of it.
+pub fn escape_for_shell(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_harmful(c) || "$`\\\"';&|<>".contains(c) {
+            escaped.extend(c.escape_unicode());
         } else {
             escaped.push(c);
         }
@@ -90,6 +104,18 @@ mod tests {
         let escaped = escape_untrusted(invisible);
         assert!(escaped.is_ascii(), "{escaped}");
         assert_eq!(escaped.matches("\\u{").count(), invisible.chars().count());
+    }
+
+    #[test]
+    fn a_value_for_a_shell_has_no_character_that_starts_a_command() {
+        let escaped = escape_for_shell("a (b) $(c)`d`;e&f|g>h<i\n\"'\\");
+        assert_eq!(escaped.split_once(" $"), None);
+        assert!(escaped.starts_with("a (b) \\u{24}(c)\\u{60}d"), "{escaped}");
+        assert!(
+            !escaped.contains(['$', '`', ';', '&', '|', '<', '>', '"', '\'', '\n']),
+            "{escaped}"
+        );
+        assert_eq!(escaped.matches('\\').count(), 12);
     }
 
     #[test]

@@ -291,3 +291,28 @@ fn a_hook_that_fails_after_a_reload_has_removed_it_is_no_finding() {
         fixture.run_text(&["doctor"])
     );
 }
+
+#[test]
+fn a_link_name_with_a_command_does_not_run_in_a_script_that_evaluates_a_variable() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[]);
+    let (output, input) = (lab.path().join("output"), lab.path().join("input"));
+    let hook = write_hook(
+        &lab.path().join("hook"),
+        &format!(
+            "sh -c \"echo \\\"$VIPWATCH_REASON\\\"\" > {0}.new 2>&1; mv {0}.new {0}; cat > {1}.new; mv {1}.new {1}",
+            output.display(),
+            input.display()
+        ),
+    );
+    fixture.configure(&format!(
+        "[[instance]]\nid = \"a\"\naddresses = [\"192.0.2.1/24 dev $(id)\"]\n\
+         [[notify]]\nhook = {{ program = \"{}\" }}\n",
+        hook.display()
+    ));
+    let _node = fixture.start();
+    let change: Value = wait_for("the hook", || serde_json::from_str(&read(&input)).ok());
+    assert!(change["reason"].as_str().unwrap().contains("$(id)"), "{change}");
+    let output = read(&output);
+    assert!(output.contains("(id)") && !output.contains("uid="), "{output}");
+}

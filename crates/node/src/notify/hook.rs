@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use vipwatch_api::{NotificationBody, NotificationDocument};
 use vipwatch_core::notification::AttemptResult;
-use vipwatch_core::{ErrorChain, escape_untrusted};
+use vipwatch_core::{ErrorChain, escape_for_shell, escape_untrusted};
 use vipwatch_history::DeliverySource;
 
 use super::attempt::Attempt;
@@ -129,12 +129,13 @@ fn is_stop_signal(signal: u8) -> bool {
     [Signal::TERM, Signal::INT, Signal::HUP].iter().any(|stop| stop.as_raw() == i32::from(signal))
 }
 
-/// The environment variables of the program: the simple values of the JSON object, and the addresses.
+/// The environment variables of the program: the simple values of the JSON object, and the addresses. Names of links,
+/// namespaces and processes in them are of others; the JSON has them unescaped.
 fn environment(document: &NotificationDocument, value: &Value) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     for (key, value) in value.as_object().into_iter().flatten() {
         let text = match value {
-            Value::String(text) => text.clone(),
+            Value::String(text) => escape_for_shell(text),
             Value::Null => String::new(),
             Value::Array(_) | Value::Object(_) => continue,
             other => other.to_string(),

@@ -331,6 +331,7 @@ mod tests {
             until: 2,
             reason: "upgrade".to_owned(),
             created_by: "root".to_owned(),
+            ended_by: Some("nobody".to_owned()),
         };
         writer.store_silences(vec![silence.clone()]);
         drop(writer);

@@ -11,7 +11,8 @@ CREATE TABLE silence (
     created_at INTEGER NOT NULL,             -- milliseconds since the epoch
     until      INTEGER NOT NULL,             -- milliseconds since the epoch
     reason     TEXT NOT NULL,
-    created_by TEXT NOT NULL
+    created_by TEXT NOT NULL,
+    ended_by   TEXT                          -- NULL: no user ended it
 );
 ";
 
@@ -30,12 +31,15 @@ pub struct SilenceRow {
     pub reason: String,
     /// The user that created it.
     pub created_by: String,
+    /// The user that ended it before its time; `None` if no user did.
+    pub ended_by: Option<String>,
 }
 
 /// All stored silences, also those that have ended.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<SilenceRow>> {
     let mut statement = connection.prepare(
-        "SELECT number, instance, created_at, until, reason, created_by FROM silence ORDER BY number",
+        "SELECT number, instance, created_at, until, reason, created_by, ended_by FROM silence \
+         ORDER BY number",
     )?;
     let rows = statement.query_map([], |row| {
         Ok(SilenceRow {
@@ -45,6 +49,7 @@ pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<SilenceRow>> 
             until: row.get(3)?,
             reason: row.get(4)?,
             created_by: row.get(5)?,
+            ended_by: row.get(6)?,
         })
     })?;
     rows.collect()
@@ -54,12 +59,13 @@ pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<SilenceRow>> 
 pub(crate) fn replace(transaction: &Transaction<'_>, rows: &[SilenceRow]) -> rusqlite::Result<()> {
     transaction.execute("DELETE FROM silence", [])?;
     let mut statement = transaction.prepare(
-        "INSERT INTO silence (number, instance, created_at, until, reason, created_by) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO silence (number, instance, created_at, until, reason, created_by, ended_by) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;
     for row in rows {
-        let SilenceRow { number, instance, created_at, until, reason, created_by } = row;
-        statement.execute(params![number, instance, created_at, until, reason, created_by])?;
+        let SilenceRow { number, instance, created_at, until, reason, created_by, ended_by } = row;
+        statement
+            .execute(params![number, instance, created_at, until, reason, created_by, ended_by])?;
     }
     Ok(())
 }

@@ -106,6 +106,7 @@ impl Silences {
             until: unix_millis(now + length),
             reason: reason.to_owned(),
             created_by: created_by.to_owned(),
+            ended_by: None,
         };
         state.rows.push(row.clone());
         drop(state);
@@ -113,13 +114,14 @@ impl Silences {
         Ok(row)
     }
 
-    /// Ends a silence; false if there is none with this number.
-    pub fn remove(&self, number: i64) -> bool {
+    /// Ends a silence for the user `ended_by`; false if there is none with this number.
+    pub fn remove(&self, number: i64, ended_by: &str) -> bool {
         let now = unix_millis(SystemTime::now());
         let mut state = self.lock();
         let removed: Vec<_> = state.rows.extract_if(.., |row| row.number == number).collect();
         let is_removed = !removed.is_empty();
-        state.keep_ended(removed.into_iter().map(|row| SilenceRow { until: now, ..row }), now);
+        let end = |row| SilenceRow { until: now, ended_by: Some(ended_by.to_owned()), ..row };
+        state.keep_ended(removed.into_iter().map(end), now);
         drop(state);
         if is_removed {
             self.changes.push(());
@@ -238,7 +240,7 @@ mod tests {
         assert!(silences.covers(&id("a"), now) && silences.until(None, now).is_some());
         let second = silences.add(Some(&id("a")), Duration::from_mins(2), "x", "root").unwrap();
         assert_eq!(second.number, 2, "a number of the last run is not used again");
-        assert!(silences.remove(1) && !silences.remove(1));
+        assert!(silences.remove(1, "root") && !silences.remove(1, "root"));
         assert!(silences.covers(&id("a"), now) && !silences.covers(&id("b"), now));
     }
 
@@ -248,7 +250,7 @@ mod tests {
         let (a, b) = (id("a"), id("b"));
         let added = silences.add(Some(&a), Duration::from_hours(1), "upgrade", "root").unwrap();
         let (began, inside) = (from_unix_millis(added.created_at), SystemTime::now());
-        assert!(silences.remove(added.number));
+        assert!(silences.remove(added.number, "root"));
         assert!(!silences.covers(&a, inside) && silences.in_force(inside).is_empty());
         let end = silences.rows()[0].until;
         let before = began - Duration::from_millis(1);

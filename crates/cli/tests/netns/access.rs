@@ -347,3 +347,29 @@ fn a_webhook_ignores_the_proxies_of_the_environment() {
     wait_for("the webhook", || (server.accepted() == ["backup"]).then_some(()));
     assert_eq!(proxy.heads(), [""; 0], "the proxy got a request");
 }
+
+#[test]
+fn the_end_of_a_silence_is_logged_and_stored_with_the_user() {
+    let lab = Lab::new();
+    permit_all_users(&lab);
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure(&format!("[node]\nsocket_group = \"{GROUP}\"\n"));
+    let node = fixture.start();
+    let client = vipwatch_api::client::Client::new(fixture.socket());
+    let (id, seconds, reason) = (None, 3600, "switch upgrade".to_owned());
+    let silence =
+        client.create_silence(&vipwatch_api::SilenceRequest { id, seconds, reason }).unwrap();
+    as_other_user(&[GROUP], || client.end_silence(silence.number).unwrap());
+    let line = |line: &&str| line.contains("silence ended") && line.contains("user=\"nobody\"");
+    wait_for("the log", || {
+        fixture
+            .log()
+            .lines()
+            .find(line)
+            .filter(|line| line.contains("created_by=\"root\""))
+            .map(drop)
+    });
+    assert!(node.stop().success());
+    let query = "SELECT created_by, ended_by FROM silence";
+    assert_eq!(crate::deliveries::stored(&fixture, query), "root|nobody");
+}

@@ -46,15 +46,25 @@ pub fn create_silence(
     Ok(item(row))
 }
 
-/// Ends a silence, and returns it.
-pub fn end_silence(context: &ApiContext, number: i64) -> Result<SilenceItem, ProblemDocument> {
+/// Ends a silence for the user `ended_by`, and returns it.
+pub fn end_silence(
+    context: &ApiContext,
+    number: i64,
+    ended_by: &str,
+) -> Result<SilenceItem, ProblemDocument> {
     let silences = of_node(context)?;
     let row = silences.in_force(SystemTime::now()).into_iter().find(|row| row.number == number);
-    let ended = row.filter(|_| silences.remove(number));
+    let ended = row.filter(|_| silences.remove(number, ended_by));
     let row = ended.ok_or_else(|| {
         ProblemDocument::new(ErrorCode::UnknownSilence, format!("there is no silence {number}"))
     })?;
-    tracing::info!(silence = number, "silence ended");
+    tracing::info!(
+        silence = number,
+        instance = row.instance.as_deref().unwrap_or("all"),
+        created_by = row.created_by,
+        user = ended_by,
+        "silence ended"
+    );
     Ok(item(row))
 }
 

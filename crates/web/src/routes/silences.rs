@@ -41,15 +41,15 @@ pub(super) async fn create(
         let request: SilenceRequest = json_body(&headers, body).await?;
         let store = Arc::clone(&context.store);
         let created = on_file_thread(&store, move || {
-            view::create_silence(&context, &request, &creator(peer.client))
+            view::create_silence(&context, &request, &user(peer.client))
         });
         Ok(reply::with_status(StatusCode::CREATED, &created.await??))
     };
     answer(create().await)
 }
 
-/// The client, as the silence names it.
-fn creator(client: WebClient) -> String {
+/// The client, as silences name it.
+fn user(client: WebClient) -> String {
     match client {
         WebClient::User(user) => account::name(user).unwrap_or_else(|| user.to_string()),
         WebClient::Network { peer, .. } => peer.to_string(),
@@ -58,6 +58,7 @@ fn creator(client: WebClient) -> String {
 
 pub(super) async fn end(
     State(context): State<SharedContext>,
+    Extension(peer): Extension<RequestPeer>,
     number: Result<Path<String>, PathRejection>,
     uri: Uri,
     headers: HeaderMap,
@@ -67,7 +68,7 @@ pub(super) async fn end(
         check_accept(&headers, "application/json")?;
         let Path(text) = number.map_err(|error| invalid(format!("the number: {error}")))?;
         let number = text.parse().map_err(|error| invalid(format!("silence {text:?}: {error}")))?;
-        Ok(reply::document(&view::end_silence(&context, number)?))
+        Ok(reply::document(&view::end_silence(&context, number, &user(peer.client))?))
     };
     answer(end())
 }

@@ -211,8 +211,7 @@ pub(crate) enum Command {
     #[command(
         long_about = self::hook_runner::ABOUT,
         after_help = "Examples:
-  vipwatch hook-runner                       # for a node with --hook-runner /run/vipwatch-hook-runner/socket
-  vipwatch hook-runner --config ./vipwatch.toml --socket /tmp/hooks.sock --allow neutron"
+  systemctl start vipwatch-hook-runner.socket  # for a node with --hook-runner /run/vipwatch-hook-runner/socket"
     )]
     HookRunner(HookRunnerArgs),
     /// Simulate Neutron's L3 agent, or one that fails, to test a monitor

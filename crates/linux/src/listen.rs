@@ -194,14 +194,18 @@ pub fn inherited() -> Option<OwnedFd> {
     Some(socket)
 }
 
+/// The path of a listening unix socket; `None` if it has no path.
+pub fn bound_path(socket: impl AsFd) -> Option<PathBuf> {
+    let address = SocketAddrUnix::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
+    address.path_bytes().map(|bytes| PathBuf::from(std::ffi::OsStr::from_bytes(bytes)))
+}
+
 /// How a listening socket differs from one that [`listen_at`] would create, for example `mode 660 and not 666`; empty if it does
 /// not. A passed socket has the path, owner and mode that the service manager has given it.
 pub fn differences(socket: impl AsFd, path: &Path, options: SocketOptions) -> Vec<String> {
-    let address = rustix::net::getsockname(socket).ok();
-    let address = address.and_then(|address| SocketAddrUnix::try_from(address).ok());
-    let found = address.as_ref().and_then(SocketAddrUnix::path_bytes);
-    let found = found.map(|bytes| PathBuf::from(std::ffi::OsStr::from_bytes(bytes)));
-    let Some(found) = found else { return vec![format!("no path and not {}", path.display())] };
+    let Some(found) = bound_path(socket) else {
+        return vec![format!("no path and not {}", path.display())];
+    };
     let mut differences = Vec::new();
     if found != path {
         differences.push(format!("path {} and not {}", found.display(), path.display()));

@@ -10,7 +10,7 @@
 //! carries its input and variables. It also carries the definition that the node has read, and the runner refuses a
 //! request with another definition than that of its file.
 //!
-//! The runner is a service of its own with a socket, or a child of the node, to which the node passes one end of a
+//! The runner is a service of its own with a socket of systemd, or a child of the node, to which the node passes one end of a
 //! socket pair for each run. Both use the same messages ([`protocol`]). The runner has one thread, because it forks.
 
 pub(crate) mod client;

@@ -4,14 +4,14 @@
 use std::path::PathBuf;
 
 use clap::Args as Arguments;
-use vipwatch_node::hook_runner::SOCKET;
 
 pub(crate) const ABOUT: &str = "\
 Run the programs of hooks for a node, each as its own user
 
-The node connects to the socket and names a hook. The runner reads the hooks from its own configuration file, which \
-must be the one of the node, and runs no other program. So a node without the rights of root can have hooks that run as \
-other users.
+The node connects to a socket that the service manager has passed to the runner, and names a hook. The runner reads the \
+hooks from its own configuration file, which must be the one of the node, and runs no other program. So a node without the \
+rights of root can have hooks that run as other users. The socket's directory has mode 0700: the node passes it with \
+CAP_DAC_OVERRIDE or CAP_DAC_READ_SEARCH, and other processes of the node's user, such as its hooks, do not.
 
 A program runs as `user` of its hook; without this key, as the user of the node. After `timeout`, the program and \
 everything that it has started is killed.
@@ -24,9 +24,6 @@ pub(crate) struct HookRunnerArgs {
     /// Read the hooks from this file [default: /etc/vipwatch/vipwatch.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "VIPWATCH_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Listen on this socket, unless the service manager passes one
-    #[arg(long, value_name = "PATH", default_value = SOCKET)]
-    pub(crate) socket: PathBuf,
     /// Accept requests of this user or group, besides root and the runner's own user; can be repeated [default: vipwatch,
     /// if this user exists]
     #[arg(long, value_name = "USER|@GROUP")]
@@ -35,6 +32,6 @@ pub(crate) struct HookRunnerArgs {
     #[arg(long)]
     pub(crate) debug: bool,
     /// Standard input is a socket to the node, which has started this process
-    #[arg(long, hide = true, conflicts_with_all = ["socket", "allow"])]
+    #[arg(long, hide = true, conflicts_with = "allow")]
     pub(crate) child: bool,
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipwatch hook-runner`: runs the programs of hooks for a node.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 use vipwatch_core::ErrorChain;
 use vipwatch_linux::account::{AccountKind, id};
-use vipwatch_linux::listen::{ListenError, SocketOptions, inherited, listen_at};
+use vipwatch_linux::listen::{bound_path, inherited};
 use vipwatch_linux::process::silence_standard_input;
 use vipwatch_linux::signal::RunnerSignals;
 use vipwatch_node::config::AllowedAccounts;
@@ -17,9 +19,6 @@ use vipwatch_node::log::{self, LogLevel};
 use super::receiver::unknown_account;
 use crate::args::HookRunnerArgs;
 use crate::failure::{CommandError, ExitStatus};
-
-/// Maximum number of connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
 
 pub(crate) fn run(options: &HookRunnerArgs) -> Result<(), CommandError> {
     vipwatch_node::panic::exit_on_panic();
@@ -36,7 +35,7 @@ pub(crate) fn run(options: &HookRunnerArgs) -> Result<(), CommandError> {
         RequestSource::Node(node_socket().map_err(failed)?)
     } else {
         let allow = allowed_accounts(options)?;
-        RequestSource::Socket { listener: listener(options, passed)?, allow }
+        RequestSource::Socket { listener: checked(passed)?, allow }
     };
     let runner = Runner::new(source, options.config.as_deref(), signals);
     let ended = runner.and_then(Runner::run);
@@ -63,29 +62,25 @@ fn allowed_accounts(options: &HookRunnerArgs) -> Result<AllowedAccounts, Command
     Ok(allow)
 }
 
-/// The socket that systemd has passed, or a new one.
-fn listener(options: &HookRunnerArgs, passed: Option<OwnedFd>) -> Result<OwnedFd, CommandError> {
-    if let Some(passed) = passed {
-        return Ok(passed);
+/// The passed socket, if other users cannot pass its directory.
+fn checked(passed: Option<OwnedFd>) -> Result<OwnedFd, CommandError> {
+    let missing = || {
+        let text = "the service manager has passed no socket to the hook runner";
+        CommandError::new(ExitStatus::Missing, text)
+            .hint("start vipwatch-hook-runner.socket; a node without --hook-runner starts its own")
+    };
+    let listener = passed.ok_or_else(missing)?;
+    let directory = bound_path(&listener).and_then(|path| path.parent().map(PathBuf::from));
+    let directory = directory.ok_or_else(missing)?;
+    let own_user = rustix::process::geteuid().as_raw();
+    let is_closed = directory.symlink_metadata().is_ok_and(|metadata| {
+        metadata.is_dir() && metadata.mode() & 0o077 == 0 && [0, own_user].contains(&metadata.uid())
+    });
+    if is_closed {
+        return Ok(listener);
     }
-    let group = id(NODE_USER, AccountKind::Group);
-    let settings = SocketOptions { mode: 0o660, user: None, group, backlog: BACKLOG };
-    let bound = listen_at(&options.socket, settings).map_err(|error| listen_failure(&error))?;
-    Ok(bound.listener)
-}
-
-fn listen_failure(error: &ListenError) -> CommandError {
-    let message = ErrorChain(error);
-    match error {
-        ListenError::Taken(_) => CommandError::new(ExitStatus::No, message).hint(
-            "another hook runner uses this socket; stop it, or set another path with --socket",
-        ),
-        ListenError::Listen { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
-            CommandError::new(ExitStatus::NotPermitted, message)
-                .hint("run it as root, or set another path with --socket")
-        }
-        ListenError::Listen { .. } | ListenError::NotASocket(_) | ListenError::Lost(_) => {
-            CommandError::new(ExitStatus::Missing, message).hint("set another path with --socket")
-        }
-    }
+    let (text, directory) = ("other users can reach the hook runner's socket", directory.display());
+    Err(CommandError::new(ExitStatus::NotPermitted, format!("{text} in {directory}")).hint(
+        format!("run `chown root` and `chmod 0700` on {directory}, and set DirectoryMode=0700"),
+    ))
 }

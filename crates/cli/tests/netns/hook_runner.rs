@@ -3,9 +3,9 @@
 //! that are refused.
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -36,17 +36,32 @@ impl Drop for RunnerProcess {
     }
 }
 
-/// Starts a hook runner for the node, and waits for its socket.
-fn start_runner(fixture: &NodeFixture, socket: &Path) -> RunnerProcess {
-    start_runner_by(Command::new(PROGRAM), fixture, socket)
+/// The path of a runner's socket, in a directory that other users cannot pass.
+fn runner_socket(lab: &Lab) -> PathBuf {
+    let directory = lab.path().join("hook-runner");
+    std::fs::create_dir(&directory).unwrap();
+    set_mode(&directory, 0o700);
+    directory.join("socket")
 }
 
-/// As [`start_runner`], with a command to which the arguments of the runner are added.
-fn start_runner_by(mut command: Command, fixture: &NodeFixture, socket: &Path) -> RunnerProcess {
-    command.arg("hook-runner").arg("--config").arg(fixture.config()).arg("--socket").arg(socket);
-    let runner = RunnerProcess(command.spawn().unwrap());
-    wait_for("the socket", || UnixStream::connect(socket).ok());
-    runner
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// The command that starts a hook runner with a listening socket, as systemd does.
+fn runner_command(fixture: &NodeFixture, socket: &Path) -> Command {
+    let listener = UnixListener::bind(socket).unwrap();
+    let mut command = Command::new("sh");
+    let script =
+        "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" hook-runner \"$@\"";
+    command.args(["-c", script, PROGRAM, "--config"]).arg(fixture.config());
+    command.stdin(std::os::fd::OwnedFd::from(listener));
+    command
+}
+
+/// Starts a hook runner for the node.
+fn start_runner(fixture: &NodeFixture, socket: &Path) -> RunnerProcess {
+    RunnerProcess(runner_command(fixture, socket).spawn().unwrap())
 }
 
 /// The pids of the children of a process.
@@ -157,27 +172,62 @@ fn a_chain_of_processes_that_replace_each_other_ends_at_the_timeout_of_its_hook(
     assert!(!last.into_iter().any(is_alive));
 }
 
+/// A program that connects to a socket as a node does.
+fn connect_command(socket: &Path) -> String {
+    let connect =
+        format!("import socket; socket.socket(socket.AF_UNIX).connect(\"{}\")", socket.display());
+    format!("python3 -c '{connect}'")
+}
+
 #[test]
 fn a_hook_cannot_have_the_runner_run_other_hooks() {
     let lab = Lab::new();
-    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let (socket, output) = (lab.path().join("hooks.sock"), lab.path().join("output"));
-    // The hook connects as a node does. The node still may, although it has the same user.
-    let text = format!(
-        "python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"{}\"); print(s.recv(4096))'\n\
-         echo $VIPWATCH_TO >> {}",
-        socket.display(),
-        output.display()
-    );
-    let hook = write_hook(&lab.path().join("hook"), &text);
-    configure(&fixture, &hook, "");
-    let _runner = start_runner(&fixture, &socket);
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let socket = runner_socket(&lab);
+    set_mode(lab.path(), 0o755);
+    // The hook has the user of the node, which may use the runner.
+    let connect = connect_command(&socket);
+    let hook = write_hook(&lab.path().join("hook"), &format!("{connect} 2>&1 | tail -n 1"));
+    configure(&fixture, &hook, "user = \"nobody\"");
+    let mut command = runner_command(&fixture, &socket);
+    set_mode(&socket, 0o666);
+    let _runner = RunnerProcess(command.args(["--allow", "nobody"]).spawn().unwrap());
     let fixture = fixture.with_variable("VIPWATCH_HOOK_RUNNER", socket.to_str().unwrap());
     let _node = fixture.start();
-    wait_for_content(&output, "backup");
-    fixture.wait_for_log("a process that a hook has started may not use the hook runner");
-    netns.ip(ADD_VIP);
-    wait_for_content(&output, "backup\nprimary");
+    fixture.wait_for_log("hook output: PermissionError");
+    // Another service has started this process, for example cron.
+    let refused = as_other_user(&[], || UnixStream::connect(&socket)).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+    for (capability, expected) in
+        [("dac_override", true), ("dac_read_search", true), ("net_admin", false)]
+    {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(format!("--inh-caps=-all,+{capability}"));
+        command.arg(format!("--ambient-caps=-all,+{capability}"));
+        let status = command.args(["sh", "-c", &connect]).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.success(), expected, "{capability}");
+    }
+}
+
+#[test]
+fn a_runner_does_not_start_without_a_socket_or_with_one_that_other_users_can_reach() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let socket = runner_socket(&lab);
+    set_mode(socket.parent().unwrap(), 0o755);
+    let text = |mut command: Command| {
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, refused) = text(runner_command(&fixture, &socket));
+    assert_eq!(code, Some(3), "{refused}");
+    assert!(refused.contains("other users can reach") && refused.contains("0700"), "{refused}");
+    let mut alone = Command::new(PROGRAM);
+    alone.arg("hook-runner").arg("--config").arg(fixture.config());
+    let (code, refused) = text(alone);
+    assert_eq!(code, Some(4), "{refused}");
+    assert!(refused.contains("passed no socket"), "{refused}");
 }
 
 #[test]
@@ -240,7 +290,7 @@ fn a_node_without_hooks_starts_no_runner() {
 fn hooks_wait_for_a_runner_that_is_not_there_and_that_is_a_finding() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let (socket, output) = (lab.path().join("hooks.sock"), lab.path().join("output"));
+    let (socket, output) = (runner_socket(&lab), lab.path().join("output"));
     let text = format!("echo $VIPWATCH_TO >> {}", output.display());
     let hook = write_hook(&lab.path().join("hook"), &text);
     configure(&fixture, &hook, "");
@@ -262,7 +312,7 @@ fn hooks_wait_for_a_runner_that_is_not_there_and_that_is_a_finding() {
 fn a_node_that_cannot_see_the_program_of_a_hook_starts_and_the_runner_runs_it() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let (socket, output) = (lab.path().join("hooks.sock"), lab.path().join("output"));
+    let (socket, output) = (runner_socket(&lab), lab.path().join("output"));
     let hook = lab.path().join("hook");
     configure(&fixture, &hook, "");
     let _runner = start_runner(&fixture, &socket);
@@ -279,7 +329,7 @@ fn a_node_that_cannot_see_the_program_of_a_hook_starts_and_the_runner_runs_it() 
 fn a_hook_that_has_changed_in_the_file_runs_after_the_node_has_reloaded_it() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let (socket, output) = (lab.path().join("hooks.sock"), lab.path().join("output"));
+    let (socket, output) = (runner_socket(&lab), lab.path().join("output"));
     let hook = |name: &str| {
         let text = format!("echo {name} $VIPWATCH_TO >> {}", output.display());
         write_hook(&lab.path().join(name), &text)
@@ -315,7 +365,7 @@ fn refusal(socket: &Path, request: &Value) -> String {
 fn the_runner_refuses_programs_that_are_not_configured_and_users_that_are_not_allowed() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let (socket, output) = (lab.path().join("hooks.sock"), lab.path().join("output"));
+    let (socket, output) = (runner_socket(&lab), lab.path().join("output"));
     let hook = write_hook(&lab.path().join("hook"), "true");
     configure(&fixture, &hook, "user = \"nobody\"");
     let _runner = start_runner(&fixture, &socket);
@@ -352,10 +402,9 @@ fn the_runner_refuses_programs_that_are_not_configured_and_users_that_are_not_al
     let own_file = fixture.config().display().to_string();
     assert!(text.contains(&own_file) && text.contains("has read /srv/other.toml"), "{text}");
     assert!(!output.exists());
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(&socket, open).unwrap();
-    std::fs::set_permissions(lab.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .unwrap();
+    set_mode(&socket, 0o777);
+    set_mode(socket.parent().unwrap(), 0o755);
+    set_mode(lab.path(), 0o755);
     let valid = request("test", &own, "nobody", 1, variable);
     assert_eq!(refusal(&socket, &valid), "", "root may");
     let text = as_other_user(&[], || refusal(&socket, &valid));
@@ -366,9 +415,8 @@ fn the_runner_refuses_programs_that_are_not_configured_and_users_that_are_not_al
 fn the_check_and_the_runner_agree_about_the_owner_of_a_program() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let socket = lab.path().join("hooks.sock");
-    let visible = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(lab.path(), visible).unwrap();
+    let socket = runner_socket(&lab);
+    set_mode(lab.path(), 0o755);
     let hook = write_hook(&lab.path().join("hook"), "true");
     std::os::unix::fs::chown(&hook, Some(65534), None).unwrap();
     configure(&fixture, &hook, "");
@@ -413,8 +461,7 @@ fn a_hook_may_close_its_input_and_is_refused_when_its_directory_is_exposed() {
     configure(&fixture, &hook, "");
     let _node = fixture.start();
     fixture.wait_for_log("hook output: closed");
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(&directory, open).unwrap();
+    set_mode(&directory, 0o777);
     netns.ip(ADD_VIP);
     let text = format!("can write to the directory {}", directory.display());
     fixture.wait_for_log(&text);

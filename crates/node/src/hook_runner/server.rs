@@ -13,9 +13,7 @@ use rustix::net::{SocketFlags, accept_with};
 use vipwatch_core::ErrorChain;
 use vipwatch_core::cause::ProcessExit;
 use vipwatch_linux::clock;
-use vipwatch_linux::descendants::{
-    become_subreaper, collect_children, kill_descendants, may_be_descendant,
-};
+use vipwatch_linux::descendants::{become_subreaper, collect_children, kill_descendants};
 use vipwatch_linux::passed_socket;
 use vipwatch_linux::peer::{credentials, is_member};
 use vipwatch_linux::privilege::Identity;
@@ -45,7 +43,8 @@ const MAX_LOGGED_USERS: usize = 64;
 /// Where requests come from.
 #[derive(Debug)]
 pub enum RequestSource {
-    /// A socket on which nodes connect.
+    /// A socket of the service manager, in a directory that other users cannot pass: the kernel lets in only root and
+    /// processes with a capability, such as the node in its unit, and no other process of the node's user.
     Socket {
         /// The listening socket.
         listener: OwnedFd,
@@ -228,16 +227,11 @@ impl Runner {
             };
             let connection = accept_with(listener, SocketFlags::CLOEXEC)?;
             let peer = credentials(&connection)?;
-            if !is_allowed(&connection, peer.user, allow) {
-                self.reject(connection, peer.user);
-            } else if peer.pid.is_some_and(|pid| may_be_descendant(pid.cast_unsigned())) {
-                // A hook without `user` has the user of the node.
-                tracing::warn!(pid = peer.pid, user = peer.user, "connection of a hook rejected");
-                refuse(connection, "a process that a hook has started may not use the hook runner");
-            } else {
+            if is_allowed(&connection, peer.user, allow) {
                 let node = Identity { user: peer.user, group: peer.group };
                 return Ok(Some(Accepted { connection, node }));
             }
+            self.reject(connection, peer.user);
         }
     }
 

@@ -61,6 +61,12 @@ fn the_hook_runner_runs_a_hook_as_its_user_and_ends_everything_at_its_timeout() 
         "~",
         "systemd shows the absence of a filter as an empty list of exceptions"
     );
+    // A process of the node's user that another service has started, as cron does for a hook.
+    let connect = "IO::Socket::UNIX->new(q(/run/vipwatch-hook-runner/socket)) ? q(connected) : $!";
+    let other = format!(
+        "systemd-run --quiet --wait --pipe --uid vipwatch perl -MIO::Socket::UNIX -e 'print {connect}'"
+    );
+    assert_eq!(machine.succeed(&other), "Permission denied");
     machine.wait_until("the end of the survivor", "! kill -0 $(cat /var/tmp/survivor)");
     assert!(!machine.succeed("vipwatch doctor || true").contains("hook"), "no finding");
 }

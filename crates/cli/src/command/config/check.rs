@@ -83,7 +83,12 @@ fn check_target_secrets(config: &Config) -> Result<Option<String>, ConfigError> 
 /// this process.
 fn node_identity() -> Identity {
     let account = || UserAccount::find(id(NODE_USER, AccountKind::User)?);
-    let account = Path::new(SOCKET).exists().then(account).flatten();
+    // Only root can see the socket in its directory.
+    let has_socket = match Path::new(SOCKET).symlink_metadata() {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    };
+    let account = has_socket.then(account).flatten();
     account.map_or_else(Identity::current, |account| Identity {
         user: account.user,
         group: account.group,

@@ -436,3 +436,97 @@ fn files_are_found_by_pattern_and_left_out_by_exclude() {
     assert!(output.contains(&format!("{}a", lab.name)), "{output}");
     assert!(!output.contains(&format!("{}b", lab.name)), "{output}");
 }
+
+/// Words that run a program as a user without rights.
+const AS_NOBODY: [&str; 5] =
+    ["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--"];
+
+#[test]
+fn a_user_without_rights_cannot_hide_that_keepalived_is_gone() {
+    let lab = ProcessLab::new("HIDDEN");
+    let conf = lab.fixture.keepalived_conf();
+    write(&conf, &format!("net_namespace {}\n{}", lab.netns.name(), lab.conf()));
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(lab.lab.path(), open).unwrap();
+    // Programs with the name of keepalived: one without and one with its keywords, which waits for a line.
+    let sleep = lab.directory("sleep").join("keepalived");
+    std::fs::copy("/bin/sleep", &sleep).unwrap();
+    let shell = lab.directory("shell").join("keepalived");
+    std::fs::copy("/bin/bash", &shell).unwrap();
+    let mut file = std::fs::File::options().append(true).open(&shell).unwrap();
+    std::io::Write::write_all(&mut file, b"vrrp_instance").unwrap();
+    drop(file);
+    let pipe = lab.lab.path().join("pipe");
+    assert!(Command::new("mkfifo").args(["-m", "666"]).arg(&pipe).status().unwrap().success());
+    let script = lab.lab.path().join("k.conf");
+    write(&script, &format!("! read line <>{}\n", pipe.display()));
+    let run = |words: &[&str], program: &Path, args: &[&str]| {
+        let mut command = lab.netns.command("setpriv");
+        spawn(command.args(AS_NOBODY).args(words).arg(program).args(args))
+    };
+    let fake = ["-f", script.to_str().unwrap()];
+    let _sleep = run(&[], &sleep, &["1000000"]);
+    let _shell = run(&[], &shell, &fake);
+    // In a user namespace of its own, this user has every capability, and none here.
+    let _root = run(&["unshare", "--user", "--map-root-user"], &shell, &fake);
+    let _node = lab.fixture.start();
+    lab.wait_for_findings(&["keepalived-gone"]);
+}
+
+#[test]
+fn keepalived_of_another_user_with_the_right_to_change_addresses_counts() {
+    let lab = ProcessLab::new("USER");
+    let directory = lab.directory("user");
+    let file = directory.join("keepalived.conf");
+    write(&file, &lab.conf());
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(lab.lab.path(), open).unwrap();
+    std::os::unix::fs::chown(&directory, Some(65534), Some(65534)).unwrap();
+    let mut command = lab.netns.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args(["--inh-caps=+net_admin,+net_raw", "--ambient-caps=+net_admin,+net_raw"]);
+    command.args(["keepalived", "-n", "-P", "-l", "-f"]).arg(&file);
+    command.arg("-p").arg(directory.join("a.pid")).arg("-r").arg(directory.join("b.pid"));
+    let keepalived = spawn(command.stderr(Stdio::null()));
+    lab.wait_for_address();
+    let _node = lab.fixture.start();
+    wait_for("the instance", || ids(&lab.fixture, &lab.name).pop());
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    lab.wait_for_findings(&[]);
+    drop(keepalived);
+    let is_gone = |name: &String| name.starts_with("keepalived-gone");
+    wait_within_showing(
+        CHECK_LIMIT,
+        "keepalived-gone",
+        || lab.fixture.log(),
+        || lab.finding_names().iter().any(is_gone).then_some(()),
+    );
+}
+
+/// A file that Neutron's user can write must not stop the node for the other instances.
+#[test]
+fn a_hostile_file_of_one_router_is_a_problem_and_the_others_are_followed() {
+    let lab = ProcessLab::new("HOSTILE");
+    let text = format!("net_namespace {}\n{}", lab.netns.name(), lab.conf());
+    write(&lab.fixture.keepalived_conf(), &text);
+    let node = lab.fixture.start();
+    let router = lab.lab.path().join("ha_confs/hostile/keepalived.conf");
+    let braces = format!("include {}\n", "{a,b}".repeat(200));
+    let instances: Vec<String> =
+        (0..6_000).map(|n| format!("vrrp_instance I{n} {{\n}}\n")).collect();
+    let mistakes = "vrrp_instance {\n}\n".repeat(6_000);
+    for (text, expected) in [
+        (braces, "Neutron writes no include"),
+        (instances.concat(), "more than 4096 vrrp_instance blocks"),
+        (mistakes, "more problems are not listed"),
+    ] {
+        write(&router, &text);
+        let known = || query_json(&lab.fixture, &["findings"]).to_string();
+        wait_showing(expected, || lab.fixture.log(), || known().contains(expected).then_some(()));
+        lab.netns.ip("address add 192.0.2.9/24 dev eth0");
+        wait_for_role(&lab.fixture, &lab.name, "primary");
+        lab.netns.ip("address del 192.0.2.9/24 dev eth0");
+        wait_for_role(&lab.fixture, &lab.name, "backup");
+    }
+    assert!(node.stop().success());
+}

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Listening sockets. A unix socket file has its mode and owner before it is visible at its path.
 
+mod socket_file;
+
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
+
+pub use self::socket_file::{SocketFile, SocketFileLost};
 
 /// Why a process cannot listen on a unix socket.
 #[derive(Debug, thiserror::Error)]
@@ -35,61 +37,6 @@ pub enum ListenError {
     /// The file at the path is not the one that this process has created.
     #[error("{0}")]
     Lost(SocketFileLost),
-}
-
-/// What another process did to a socket file that this process has created.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SocketFileLost {
-    /// There is no file at the path.
-    #[error("the socket file {} was removed: no client can connect", .0.display())]
-    Removed(PathBuf),
-    /// There is another file at the path.
-    #[error("another process has replaced the socket file {}: clients connect to that process", .0.display())]
-    Replaced(PathBuf),
-}
-
-/// The file of a socket that this process listens on. Device and inode distinguish it from a file that another
-/// process has put in its place; the kernel does not reuse them while the listener is open.
-#[derive(Debug)]
-pub struct SocketFile {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-}
-
-impl SocketFile {
-    /// The path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Checks that the file at the path is still the one that this process has created.
-    pub fn check(&self) -> Result<(), SocketFileLost> {
-        match std::fs::symlink_metadata(&self.path) {
-            Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => Ok(()),
-            Ok(_) => Err(SocketFileLost::Replaced(self.path.clone())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(SocketFileLost::Removed(self.path.clone()))
-            }
-            // If the directory cannot be read at the moment, nothing is known about the file.
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// Removes the file, unless another process has replaced it. Call it while the listener is open.
-    // LIMIT: a file that is replaced between the comparison and the removal is removed.
-    pub fn remove(&self) {
-        if self.check().is_ok() {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-
-    /// Sets mode and owner of the file, unless another process has replaced it.
-    pub fn set_permissions(&self, options: SocketOptions) -> Result<(), ListenError> {
-        self.check().map_err(ListenError::Lost)?;
-        let failed = |source| ListenError::Listen { path: self.path.clone(), source };
-        set_mode_and_owner(&self.path, options).map_err(failed)
-    }
 }
 
 /// A listening socket and its file.
@@ -119,6 +66,9 @@ pub struct SocketOptions {
 
 /// Listens on a unix socket at `path`. A socket on which no process listens is replaced; if another process listens
 /// on it, the call fails with [`ListenError::Taken`].
+///
+/// The directory of the socket may belong to another user: no link in it is followed, and no file of another process gets
+/// the mode or the owner of the socket.
 pub fn listen_at(path: &Path, options: SocketOptions) -> Result<BoundSocket, ListenError> {
     let failed = |source| ListenError::Listen { path: path.to_owned(), source };
     check_path(path)?;
@@ -128,20 +78,16 @@ pub fn listen_at(path: &Path, options: SocketOptions) -> Result<BoundSocket, Lis
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory).map_err(failed)?;
     }
-    // ORDER: the socket is created under another name and renamed when it has its mode and owner, so that no client can
-    // connect before.
-    let staged = path.with_file_name(staged_name());
-    let _ = std::fs::remove_file(&staged);
-    let bound = create(&staged, options).and_then(|listener| {
-        let metadata = std::fs::symlink_metadata(&staged)?;
-        std::fs::rename(&staged, path)?;
-        let (path, device, inode) = (path.to_owned(), metadata.dev(), metadata.ino());
-        Ok(BoundSocket { listener, file: SocketFile { path, device, inode } })
-    });
-    if bound.is_err() {
-        let _ = std::fs::remove_file(&staged);
-    }
-    bound.map_err(failed)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let listener = listener.map_err(|errno| failed(errno.into()))?;
+    // ORDER: the socket listens, and has its mode and owner, before it has its name: no client can connect earlier.
+    let bind_to = |staged: &Path| {
+        bind(&listener, &SocketAddrUnix::new(staged)?)?;
+        Ok(listen(&listener, options.backlog)?)
+    };
+    let file = SocketFile::create(path, options, bind_to).map_err(failed)?;
+    Ok(BoundSocket { listener, file })
 }
 
 /// Listens on a TCP address. An IPv6 socket accepts no IPv4 connections, so that each address has a socket of its own.
@@ -225,46 +171,6 @@ pub fn differences(socket: impl AsFd, path: &Path, options: SocketOptions) -> Ve
     differences
 }
 
-fn set_mode_and_owner(path: &Path, options: SocketOptions) -> io::Result<()> {
-    // ORDER: the mode first. Afterwards the file may belong to another user, and only its owner may change the mode.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(options.mode))?;
-    std::os::unix::fs::chown(path, options.user, options.group).map_err(|error| {
-        let owner = options.user.or(options.group).map(|id| id.to_string()).unwrap_or_default();
-        io::Error::new(error.kind(), format!("cannot change the owner to {owner}: {error}"))
-    })
-}
-
-fn create(path: &Path, options: SocketOptions) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    bind_at(&socket, path)?;
-    set_mode_and_owner(path, options)?;
-    listen(&socket, options.backlog)?;
-    Ok(socket)
-}
-
-/// A short file name that is unique among all processes and all sockets of this process.
-fn staged_name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!(".new-{}-{number}", std::process::id())
-}
-
-/// Binds `socket` at `path`. A path that is too long for a socket address is reached through a descriptor of its
-/// directory.
-fn bind_at(socket: &OwnedFd, path: &Path) -> io::Result<()> {
-    if let Ok(address) = SocketAddrUnix::new(path) {
-        return Ok(bind(socket, &address)?);
-    }
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(rustix::io::Errno::NAMETOOLONG.into());
-    };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
-    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
-    Ok(bind(socket, &SocketAddrUnix::new(&short)?)?)
-}
-
 /// Whether a process listens on the socket at `path`, even if its backlog is full.
 fn is_served(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -275,6 +181,8 @@ fn is_served(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const OPTIONS: SocketOptions =

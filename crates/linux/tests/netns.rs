@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+#[path = "netns/listen.rs"]
+mod listen;
 #[path = "netns/program.rs"]
 mod program;
 #[path = "netns/vrrp_capture.rs"]

@@ -8,7 +8,7 @@
 //! - Network: [`announce`] builds and sends ARP and neighbour discovery frames, [`netns`] opens and enters
 //!   namespaces, [`sysctl`] writes kernel parameters, [`vrrp_capture`] receives VRRP adverts.
 //! - Files: [`dnotify`] watches few directories (drop-in), [`inotify`] watches thousands (node), [`mod@file`] reads and
-//!   replaces files, [`lock`] gives one process exclusive use of a directory.
+//!   replaces files, [`protected_file`] refuses files that other users can change or read, [`lock`] gives one process exclusive use of a directory.
 //! - Sockets: [`listen`] opens unix sockets, [`peer`] reads the credentials of the other end.
 //! - Other processes: [`process_table`] reads them, [`process_exit`] reports their end, [`root_directory`] opens files as
 //!   they see them. [`program`] checks and starts a
@@ -39,6 +39,7 @@ pub mod process_exit;
 pub mod process_table;
 pub mod process_usage;
 pub mod program;
+pub mod protected_file;
 pub mod root_directory;
 pub mod signal;
 pub mod sysctl;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tonic::Status;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use vipwatch_linux::protected_file::{FileContent, read_protected};
 
 use super::grpc::GrpcClient;
 use super::messages::EtcdRequest;
@@ -32,6 +33,9 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// The files with the certificate authorities of the system: Debian, Red Hat.
 const SYSTEM_AUTHORITIES: [&str; 2] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+
+/// Maximum size of a file with certificates or a key, in bytes.
+const MAX_PEM_BYTES: u64 = 4 << 20;
 
 /// A connection to one endpoint.
 pub struct EtcdConnection {
@@ -145,21 +149,26 @@ fn tls(settings: &EtcdSettings) -> Result<ClientTlsConfig, EtcdError> {
         config = config.ca_certificate(Certificate::from_pem(read_certificate(&path)?));
     }
     if let Some(files) = &settings.certificate {
-        let key = read_pem(&files.key, "PRIVATE KEY-----", "private key")?;
+        let key = read_pem(&files.key, FileContent::Secret, "PRIVATE KEY-----", "private key")?;
         config = config.identity(Identity::from_pem(read_certificate(&files.certificate)?, key));
     }
     Ok(config)
 }
 
 fn read_certificate(path: &Path) -> Result<String, EtcdError> {
-    read_pem(path, "-----BEGIN CERTIFICATE-----", "certificate")
+    read_pem(path, FileContent::Public, "-----BEGIN CERTIFICATE-----", "certificate")
 }
 
 /// Reads a file that must contain `mark`. The TLS library takes a file without it for an empty list, and the error would be
 /// that etcd is not trusted.
-fn read_pem(path: &Path, mark: &str, content: &'static str) -> Result<String, EtcdError> {
-    let bytes =
-        std::fs::read(path).map_err(|source| EtcdError::File { path: path.to_owned(), source })?;
-    let text = String::from_utf8(bytes).ok().filter(|text| text.contains(mark));
+fn read_pem(
+    path: &Path,
+    protection: FileContent,
+    mark: &str,
+    content: &'static str,
+) -> Result<String, EtcdError> {
+    let failed = |source| EtcdError::File { path: path.to_owned(), source };
+    let text = read_protected(path, MAX_PEM_BYTES, protection).map_err(failed)?;
+    let text = Some(text).filter(|text| text.contains(mark));
     text.ok_or_else(|| EtcdError::NotPem { path: path.to_owned(), content })
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tonic::Code;
 use vipwatch_core::escape_untrusted_within;
+use vipwatch_linux::protected_file::FileProtectionError;
 
 use super::PasswordError;
 
@@ -18,13 +19,13 @@ const MAX_TEXT: usize = 200;
 /// The reason why a request of etcd failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// A file of the settings cannot be read.
-    #[error("cannot read {path}")]
+    /// A file of the settings cannot be read, or other users can read or change it.
+    #[error("cannot use {path}")]
     File {
         /// The file.
         path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
+        /// The cause.
+        source: FileProtectionError,
     },
     /// A file of the settings has something else than a certificate or a key.
     #[error("no {content} in the format PEM is in {path}")]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TLS, logins, and the errors of an etcd that cannot be used.
 
+use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 use vipwatch_api::ClusterConnectionState;
@@ -11,6 +13,7 @@ use vipwatch_cluster::etcd::{
     ClientCertificate, EtcdConnection, EtcdError, EtcdErrorKind, EtcdLogin, EtcdPassword,
     EtcdSettings,
 };
+use vipwatch_core::ErrorChain;
 use vipwatch_testkit::authority::{EXPIRED, ONE_YEAR};
 use vipwatch_testkit::{
     Authority, Etcd, EtcdPlace, EtcdProcessOptions, EtcdTls, Lab, SignedCertificate, wait_for,
@@ -161,6 +164,35 @@ fn an_expired_certificate_of_etcd_is_an_error_of_tls() {
 }
 
 #[test]
+fn a_key_that_other_users_can_read_or_change_is_not_used() {
+    let lab = Lab::new();
+    let SecureEtcd { settings, etcd: _etcd, .. } = secure(lab.path());
+    let ClientCertificate { certificate, key } = settings.certificate.clone().unwrap();
+    let set_mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    let refused = |expected: &str| {
+        let error = assert_kind(&settings, EtcdErrorKind::Settings);
+        let text = ErrorChain(&error).to_string();
+        assert!(text.contains(expected), "{text}");
+    };
+    set_mode(&key, 0o604);
+    refused("it is secret, and every user can read it");
+    set_mode(&key, 0o620);
+    refused("other users can write to it");
+    set_mode(&key, 0o640);
+    block_on(open(&settings)).unwrap();
+    set_mode(&certificate, 0o646);
+    refused("other users can write to it");
+    set_mode(&certificate, 0o644);
+    chown(&key, Some(65534), None).unwrap();
+    refused("it belongs neither to root nor to the user of this process");
+    chown(&key, Some(0), None).unwrap();
+    File::options().write(true).open(&key).unwrap().set_len(1 << 30).unwrap();
+    refused("it has more than");
+}
+
+#[test]
 fn a_login_needs_the_right_password_and_covers_one_prefix() {
     let lab = Lab::new();
     let mut etcd = Etcd::single(lab.path());
@@ -227,9 +259,9 @@ fn wrong_settings_are_errors_with_a_hint() {
     }
     let absent = EtcdSettings { ca: Some("/nonexistent".into()), ..secure.settings.clone() };
     let error = assert_kind(&absent, EtcdErrorKind::Settings);
-    assert_eq!(error.to_string(), "cannot read /nonexistent");
+    assert_eq!(error.to_string(), "cannot use /nonexistent");
     let text = lab.path().join("text");
-    std::fs::File::create(&text).unwrap().write_all(b"a text").unwrap();
+    File::create(&text).unwrap().write_all(b"a text").unwrap();
     let other = EtcdSettings { ca: Some(text.clone()), ..secure.settings.clone() };
     let error = assert_kind(&other, EtcdErrorKind::Settings);
     let expected = format!("no certificate in the format PEM is in {}", text.display());

@@ -1,21 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads a file outside the configuration that the configuration names, and refuses one that other users can change, or
-//! secrets that they can read.
+//! Why a file outside the configuration, or a credential of the service, cannot be used.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
-use vipwatch_linux::file::read_text_file;
-
-/// Whether the content of a file is secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileContent {
-    /// Other users must not be able to read it.
-    Secret,
-    /// Every user may read it.
-    Public,
-}
+pub use vipwatch_linux::protected_file::FileContent;
+use vipwatch_linux::protected_file::FileProtectionError;
 
 /// Why a file cannot be used. The text never contains a part of the file.
 #[derive(Debug, thiserror::Error)]
@@ -28,58 +17,32 @@ pub enum ProtectedFileError {
     /// The service has other credentials.
     #[error("systemd has passed no credential {0:?} to this process")]
     NoSuchCredential(String),
-    /// The file cannot be opened or read.
-    #[error("cannot read it")]
-    Read(#[source] io::Error),
-    /// The owner of the file could change it.
-    #[error("it belongs neither to root nor to the user of this process")]
-    Owner,
-    /// Users other than the owner could change the file.
-    #[error("other users can write to it")]
-    Writable,
-    /// The secret is not one.
-    #[error("it is secret, and every user can read it")]
-    Readable,
+    /// The file cannot be read, or other users can read or change it.
+    #[error(transparent)]
+    File(#[from] FileProtectionError),
 }
 
 impl ProtectedFileError {
     /// What to do.
     pub fn hint(&self) -> String {
-        let hint = match self {
-            Self::NoCredentials => "add LoadCredential= to the service, or set a value",
+        match self {
+            Self::NoCredentials => "add LoadCredential= to the service, or set a value".to_owned(),
             Self::NoSuchCredential(name) => {
-                return format!("add LoadCredential={name}:PATH to the service, and restart it");
+                format!("add LoadCredential={name}:PATH to the service, and restart it")
             }
-            Self::Read(_) => "create the file, or correct the path",
-            Self::Owner => "run `chown root` on the file",
-            Self::Writable => "run `chmod go-w` on the file",
-            Self::Readable => "run `chmod 0640` on the file, or `chmod 0600`",
-        };
-        hint.to_owned()
+            Self::File(error) => error.hint().to_owned(),
+        }
     }
 
-    pub(super) fn is_not_found(&self) -> bool {
-        matches!(self, Self::Read(error) if error.kind() == io::ErrorKind::NotFound)
+    /// Whether the file does not exist, or this process has no right to read it. An administrator withdraws its content in
+    /// this way; a process without a free file descriptor cannot read it either, but its content is valid.
+    pub fn is_withdrawn(&self) -> bool {
+        use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+        match self {
+            Self::NoCredentials | Self::NoSuchCredential(_) => true,
+            Self::File(error) => {
+                matches!(error.io_kind(), Some(NotFound | NotADirectory | PermissionDenied))
+            }
+        }
     }
-}
-
-/// The text of a file of at most `limit` bytes. Root or the user of this process must own it, and other users must not be
-/// able to change it; the group may read secrets.
-pub(super) fn read_protected(
-    path: &Path,
-    limit: u64,
-    content: FileContent,
-) -> Result<String, ProtectedFileError> {
-    let read = read_text_file(path, limit).map_err(ProtectedFileError::Read)?;
-    let (owner, mode) = (read.metadata.uid(), read.metadata.mode());
-    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-        return Err(ProtectedFileError::Owner);
-    }
-    if mode & 0o022 != 0 {
-        return Err(ProtectedFileError::Writable);
-    }
-    if content == FileContent::Secret && mode & 0o004 != 0 {
-        return Err(ProtectedFileError::Readable);
-    }
-    Ok(read.text)
 }

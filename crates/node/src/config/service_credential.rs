@@ -6,9 +6,12 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::protected_file::{FileContent, ProtectedFileError, read_protected};
+use vipwatch_linux::protected_file::read_protected;
+
+use super::protected_file::{FileContent, ProtectedFileError};
 
 /// The beginning of a value that names a credential of systemd.
 const PREFIX: &str = "credential:";
@@ -57,9 +60,9 @@ impl ServiceCredential {
         content: FileContent,
     ) -> Result<String, ProtectedFileError> {
         let path = path.ok_or(ProtectedFileError::NoCredentials)?;
-        read_protected(path, limit, content).map_err(|error| match error {
-            error if error.is_not_found() => ProtectedFileError::NoSuchCredential(self.0.clone()),
-            error => error,
+        read_protected(path, limit, content).map_err(|error| match error.io_kind() {
+            Some(ErrorKind::NotFound) => ProtectedFileError::NoSuchCredential(self.0.clone()),
+            _ => error.into(),
         })
     }
 }

@@ -4,7 +4,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::config::protected_file::{FileContent, ProtectedFileError, read_protected};
+use vipwatch_linux::protected_file::read_protected;
+
+use crate::config::protected_file::{FileContent, ProtectedFileError};
 use crate::config::sections::absolute;
 use crate::config::service_credential::ServiceCredential;
 
@@ -42,7 +44,7 @@ impl WebFile {
     /// The text of the file.
     pub fn read(&self, content: FileContent) -> Result<String, ProtectedFileError> {
         match self {
-            Self::Path(path) => read_protected(path, MAX_FILE_BYTES, content),
+            Self::Path(path) => Ok(read_protected(path, MAX_FILE_BYTES, content)?),
             Self::Credential(credential) => credential.read(MAX_FILE_BYTES, content),
         }
     }

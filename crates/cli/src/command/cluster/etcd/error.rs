@@ -5,6 +5,7 @@ use vipwatch_cluster::etcd::{EtcdError, EtcdErrorKind};
 use vipwatch_cluster::key::ClusterName;
 use vipwatch_cluster::reader::ReadError;
 use vipwatch_core::ErrorChain;
+use vipwatch_linux::protected_file::FileProtectionError;
 use vipwatch_node::config::{EtcdFileError, ProtectedFileError};
 
 use crate::failure::{CommandError, ExitStatus};
@@ -29,12 +30,7 @@ pub(super) fn read_error(
     };
     let code = match etcd.kind() {
         EtcdErrorKind::Settings => match etcd {
-            EtcdError::File { source, .. }
-                if source.kind() == std::io::ErrorKind::PermissionDenied =>
-            {
-                ExitStatus::NotPermitted
-            }
-            EtcdError::File { .. } => ExitStatus::Missing,
+            EtcdError::File { source, .. } => file_status(source),
             _ => ExitStatus::Usage,
         },
         EtcdErrorKind::Access => ExitStatus::NotPermitted,
@@ -59,22 +55,28 @@ pub(super) fn read_error(
     }
 }
 
+/// The exit code for a file that is missing, unreadable or refused.
+fn file_status(error: &FileProtectionError) -> ExitStatus {
+    match error.io_kind() {
+        Some(std::io::ErrorKind::PermissionDenied) => ExitStatus::NotPermitted,
+        _ => ExitStatus::Missing,
+    }
+}
+
 /// The error for a file of `[cluster]` that this command cannot use.
 pub(super) fn file_error(error: &EtcdFileError) -> CommandError {
     let code = match &error.source {
-        ProtectedFileError::Read(source)
-            if source.kind() == std::io::ErrorKind::PermissionDenied =>
-        {
-            ExitStatus::NotPermitted
+        ProtectedFileError::File(source) => file_status(source),
+        ProtectedFileError::NoCredentials | ProtectedFileError::NoSuchCredential(_) => {
+            ExitStatus::Missing
         }
-        _ => ExitStatus::Missing,
     };
     let failure = CommandError::new(code, ErrorChain(error));
     match &error.source {
         ProtectedFileError::NoCredentials | ProtectedFileError::NoSuchCredential(_) => failure.hint(
             "only the service can read its credentials: give --etcd, and the files with the options after it",
         ),
-        ProtectedFileError::Read(_) if code == ExitStatus::NotPermitted => {
+        ProtectedFileError::File(_) if code == ExitStatus::NotPermitted => {
             failure.hint("run it as root, or give --etcd, and the files with the options after it")
         }
         source => failure.hint(source.hint()),

@@ -12,6 +12,9 @@
 //!
 //! While a file is not valid, the content that was read before stays in use. Certificate and key are two files that are
 //! seldom replaced at the same moment, so that the first failure is not reported.
+//!
+//! A file that was deleted, or that this process may no longer read, is `Withdrawn` at once, with a log line and a finding;
+//! then no token of a token file is valid.
 
 mod file;
 mod tls;
@@ -129,7 +132,10 @@ impl CredentialStore {
     fn check(&self, now: SystemTime) -> (bool, FileProblems) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let tls = watched.tls.changed_content(|| read_tls(&self.config));
-        let tokens = watched.tokens.changed_content(|| read_tokens(&self.config));
+        let mut tokens = watched.tokens.changed_content(|| read_tokens(&self.config));
+        if watched.tokens.are_withdrawn() && self.tokens().is_some_and(|valid| !valid.is_empty()) {
+            tokens = Some(Some(TokenSet::default()));
+        }
         let has_changed = tls.is_some() || tokens.is_some();
         if let Some(tls) = tls {
             *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = tls.map(Arc::new);

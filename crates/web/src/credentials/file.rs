@@ -17,6 +17,11 @@ impl WebFileError {
         Self { key, file: file.clone(), source }
     }
 
+    /// Whether the file was deleted, or this process has no right to read it.
+    pub(super) fn is_withdrawn(&self) -> bool {
+        matches!(&self.source, FileProblem::File(error) if error.is_withdrawn())
+    }
+
     /// What to do.
     pub fn hint(&self) -> String {
         let hint = match &self.source {

@@ -61,6 +61,34 @@ fn a_file_without_a_token_withdraws_all_of_them_and_does_not_start_a_node() {
 }
 
 #[test]
+fn a_deleted_token_file_withdraws_its_tokens_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tokens");
+    write_secret(&file, ONE);
+    let credentials = CredentialStore::open(&config(&file)).unwrap().unwrap();
+    let check = || credentials.check(SystemTime::now());
+    std::fs::remove_file(&file).unwrap();
+    let (has_changed, problems) = check();
+    assert!(has_changed && !is_valid(&credentials, ONE));
+    let problem = problems.files.unwrap();
+    assert!(problem.contains("cannot read it: No such file"), "{problem}");
+    assert!(problem.contains("all requests are refused"), "{problem}");
+    assert!(!check().0, "nothing has changed since");
+    write_secret(&file, TWO);
+    assert_eq!(check(), (true, FileProblems::default()));
+    assert!(!is_valid(&credentials, ONE) && is_valid(&credentials, TWO));
+    // The name of a directory on the way is no directory any more.
+    let inner = directory.path().join("d/tokens");
+    std::fs::create_dir(directory.path().join("d")).unwrap();
+    write_secret(&inner, ONE);
+    let credentials = CredentialStore::open(&config(&inner)).unwrap().unwrap();
+    std::fs::rename(directory.path().join("d"), directory.path().join("e")).unwrap();
+    std::fs::File::create(directory.path().join("d")).unwrap();
+    credentials.check(SystemTime::now());
+    assert!(!is_valid(&credentials, ONE));
+}
+
+#[test]
 fn a_secret_that_other_users_can_read_or_write_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens");
@@ -103,7 +131,7 @@ fn a_file_that_could_not_be_read_is_read_again_although_it_has_not_changed() {
     let mut watched = WatchedFiles::new(vec![WebFile::Path(file.clone())]);
     write_secret(&file, TWO);
     // Stands for a process without a free file descriptor.
-    let failed = config(&directory.path().join("missing"));
+    let failed = config(directory.path());
     for _ in 0..2 {
         assert!(watched.changed_content(|| read_tokens(&failed)).is_none());
     }

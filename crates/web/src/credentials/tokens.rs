@@ -37,7 +37,7 @@ impl fmt::Debug for Token {
 }
 
 /// The valid tokens.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TokenSet(Vec<Token>);
 
 impl TokenSet {
@@ -70,8 +70,12 @@ impl TokenSet {
         Ok(Self(tokens))
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn check_not_empty(&self, file: &WebFile) -> Result<(), WebFileError> {
-        if self.0.is_empty() {
+        if self.is_empty() {
             return Err(WebFileError::new(KEY, file, FileProblem::NoToken));
         }
         Ok(())

@@ -24,6 +24,8 @@ enum ReadState {
     FailedOnce,
     /// The files are not valid, for this reason.
     Rejected(String),
+    /// A file was deleted, or this process may no longer read it; with the error.
+    Withdrawn(String),
 }
 
 impl WatchedFiles {
@@ -51,11 +53,11 @@ impl WatchedFiles {
                 Some(content)
             }
             Err(error) => {
+                let text = || ErrorChain(&error).to_string();
                 self.state = match self.state {
+                    _ if error.is_withdrawn() => ReadState::Withdrawn(text()),
                     ReadState::InUse => ReadState::FailedOnce,
-                    ReadState::FailedOnce | ReadState::Rejected(_) => {
-                        ReadState::Rejected(ErrorChain(&error).to_string())
-                    }
+                    _ => ReadState::Rejected(text()),
                 };
                 None
             }
@@ -66,8 +68,13 @@ impl WatchedFiles {
     pub(super) fn rejection(&self) -> Option<&str> {
         match &self.state {
             ReadState::InUse | ReadState::FailedOnce => None,
-            ReadState::Rejected(reason) => Some(reason),
+            ReadState::Rejected(reason) | ReadState::Withdrawn(reason) => Some(reason),
         }
+    }
+
+    /// Whether a file was deleted, or this process may no longer read it.
+    pub(super) fn are_withdrawn(&self) -> bool {
+        matches!(self.state, ReadState::Withdrawn(_))
     }
 }
 

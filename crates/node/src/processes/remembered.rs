@@ -3,12 +3,13 @@
 //!
 //! Without it, a node that restarts after the end of a keepalived would not know that its addresses exist.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vipwatch_core::ErrorChain;
+use vipwatch_linux::file::replace_file;
 
 use super::{ProcessNetns, ProcessSource};
 use crate::config::Config;
@@ -96,14 +97,25 @@ fn replace<'a>(
     };
     let remembered: Vec<RememberedSource> = sources.filter_map(remembered).collect();
     let text = serde_json::to_vec(&remembered)?;
-    let (file, staged) = (state_dir.join(FILE), state_dir.join(format!("{FILE}.new")));
-    std::fs::File::create(&staged).and_then(|mut new| io::Write::write_all(&mut new, &text))?;
-    std::fs::rename(staged, file)
+    replace_file(&state_dir.join(FILE), 0o600, |new| new.write_all(&text))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn only_the_user_of_the_node_can_read_which_files_keepalived_uses() {
+        let directory = tempfile::tempdir().unwrap();
+        let staged = directory.path().join(format!("{FILE}.new"));
+        std::fs::File::create(&staged).unwrap();
+        std::fs::set_permissions(&staged, PermissionsExt::from_mode(0o644)).unwrap();
+        replace(directory.path(), std::iter::empty()).unwrap();
+        let mode = directory.path().join(FILE).metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
 
     #[test]
     fn stored_files_that_still_exist_are_read_again() {

@@ -26,8 +26,13 @@ pub use self::source::{AdvertOrigin, SourceRecord, master_down_interval};
 use crate::Moment;
 use crate::vrrp::{Advert, AdvertError, VrrpFamily, decode};
 
-/// Maximum number of sources of one virtual router. A further source replaces the one with the oldest advert.
+/// Maximum number of sources of one virtual router. A further source replaces one of another host: one that no longer
+/// advertises, else the one with the fewest adverts. A host that forges many sources thus replaces its own forgeries, and
+/// neither the record of this host nor that of a primary that advertises already.
 pub const MAX_SOURCES: usize = 8;
+
+/// How long a virtual router counts as crowded after an advert of a further source.
+const CROWDED_SPAN: Duration = Duration::from_mins(1);
 
 /// A queue that was not read for this time says nothing about the sources.
 const MAX_DRAIN_AGE: Duration = Duration::from_secs(5);
@@ -82,9 +87,17 @@ pub struct RouterWitness {
     generation: u32,
     /// The number of adverts of each origin, also of sources that were replaced.
     adverts: [u64; 2],
+    /// When a further source replaced one that advertises; `None` if that never happened.
+    crowded_at: Option<Moment>,
 }
 
 impl RouterWitness {
+    /// Whether more than [`MAX_SOURCES`] sources have advertised at the same time within the last minute: the records do not
+    /// show all of them.
+    pub fn is_crowded(&self, now: Moment) -> bool {
+        self.crowded_at.is_some_and(|at| now.since(at) < CROWDED_SPAN)
+    }
+
     /// A number that grows when a source appears, begins a new series or changes its settings.
     pub fn generation(&self) -> u32 {
         self.generation
@@ -122,8 +135,21 @@ impl RouterWitness {
             // Most virtual routers have two sources or fewer, and there are thousands of them.
             self.sources.reserve_exact(1);
             self.sources.push(record);
-        } else if let Some(oldest) = self.sources.iter_mut().min_by_key(|record| record.at) {
-            *oldest = record;
+            return;
+        }
+        let is_replaceable = |record: &&mut SourceRecord| {
+            record.origin == AdvertOrigin::Foreign || origin == AdvertOrigin::Own
+        };
+        let rank = |record: &&mut SourceRecord| {
+            let is_own = record.origin == AdvertOrigin::Own;
+            (is_own, !record.is_ended(at), record.adverts, record.at)
+        };
+        let replaced = self.sources.iter_mut().filter(is_replaceable).min_by_key(rank);
+        if replaced.as_ref().is_none_or(|replaced| !replaced.is_ended(at)) {
+            self.crowded_at = Some(at);
+        }
+        if let Some(replaced) = replaced {
+            *replaced = record;
         }
     }
 }
@@ -225,8 +251,10 @@ impl LinkWitness {
             let known = at.map(|at| known.swap_remove(at));
             let generation = known.as_ref().map_or(0, |known| known.generation);
             let adverts = known.as_ref().map_or([0; 2], |known| known.adverts);
+            let crowded_at = known.as_ref().and_then(|known| known.crowded_at);
             let sources = known.map(|known| known.sources).unwrap_or_default();
-            self.routers.push(RouterWitness { key, routed, sources, generation, adverts });
+            let router = RouterWitness { key, routed, sources, generation, adverts, crowded_at };
+            self.routers.push(router);
         }
         self.routers.shrink_to_fit();
     }

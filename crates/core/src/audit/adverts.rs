@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::fault::LoweredPriority;
 use super::{Finding, Severity};
 use crate::witness::{
-    AdvertOrigin, Difference, LOSS_SPAN, LinkWitness, LossCounts, OwnSettings, RouterKey,
-    RouterWitness, Silence, SourceRecord, differences,
+    AdvertOrigin, Difference, LOSS_SPAN, LinkWitness, LossCounts, MAX_SOURCES, OwnSettings,
+    RouterKey, RouterWitness, Silence, SourceRecord, differences,
 };
 use crate::{Moment, Role};
 
@@ -66,6 +66,8 @@ pub struct AdvertFacts {
     pub disturbance: Option<AdvertDisturbance>,
     /// The own adverts have less than the configured priority.
     pub lowered: Option<LoweredPriority>,
+    /// More sources advertise than are followed.
+    pub is_crowded: bool,
 }
 
 /// Adverts of one source that are missing, or come irregularly.
@@ -107,6 +109,7 @@ impl AdvertFacts {
         facts.silence = question.silence();
         facts.disturbance = question.disturbance(router);
         facts.lowered = question.lowered(router);
+        facts.is_crowded = router.is_crowded(question.judged_at());
         facts
     }
 
@@ -123,6 +126,7 @@ impl AdvertFacts {
             | u8::from(self.differing.is_some()) << 3
             | u8::from(self.disturbance.is_some()) << 4
             | u8::from(self.lowered.is_some()) << 5
+            | u8::from(self.is_crowded) << 6
     }
 
     /// The findings.
@@ -155,7 +159,16 @@ impl AdvertFacts {
             hint: "make the vrrp_instance the same on all nodes, except for its priority",
         });
         let disturbance = self.disturbance.as_ref().map(AdvertDisturbance::finding);
-        [second, stranger, silence, differing, disturbance].into_iter().flatten()
+        let crowd = self.is_crowded.then(|| Finding {
+            name: "too-many-advert-sources",
+            severity: Severity::Broken,
+            text: format!(
+                "more than {MAX_SOURCES} hosts advertise this virtual_router_id: a further primary may stay unseen"
+            ),
+            hint: "a host on this network sends adverts with forged source addresses: find its MAC address with \
+                   `tcpdump -e -n -i LINK proto 112`",
+        });
+        [second, stranger, silence, differing, disturbance, crowd].into_iter().flatten()
     }
 }
 

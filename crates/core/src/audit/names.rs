@@ -66,6 +66,7 @@ pub const FINDING_NAMES: &[&str] = &[
     "state-file-nonsense",
     "state-file-unreadable",
     "sync-group-split",
+    "too-many-advert-sources",
     "two-primaries",
     "vrid-clash",
     "vrid-clash-on-link",
@@ -116,6 +117,7 @@ pub fn is_advert_finding(name: &str) -> bool {
             | "peer-configuration-differs"
             | "adverts-lost"
             | "keepalived-fault"
+            | "too-many-advert-sources"
     )
 }
 

@@ -141,6 +141,44 @@ fn the_number_of_sources_is_bounded_and_the_oldest_is_replaced() {
 }
 
 #[test]
+fn forged_sources_replace_neither_the_own_record_nor_that_of_another_primary() {
+    let mut witness = witness();
+    let own = Sender { last_octet: 10, ..PEER };
+    for second in 1..=60 {
+        observe_from(&mut witness, own, AdvertOrigin::Own, second * 1_000);
+        observe(&mut witness, PEER, second * 1_000);
+        let is_flooded = second > 2;
+        for last_octet in (20..=250).filter(|_| is_flooded) {
+            let at = second * 1_000 + u64::from(last_octet);
+            observe(&mut witness, Sender { last_octet, priority: 1, ..PEER }, at);
+        }
+        assert_eq!(router(&witness).is_crowded(at(second * 1_000 + 900)), is_flooded, "{second} s");
+    }
+    let router = router(&witness);
+    assert_eq!(router.sources().len(), MAX_SOURCES);
+    assert_eq!(router.last_own(at(60_900)).unwrap().record.since, at(1_000));
+    let peer = router.last_of("192.0.2.11".parse().unwrap(), at(60_900)).unwrap();
+    assert_eq!((peer.record.since, peer.record.adverts), (at(1_000), 60));
+    assert!(router.is_crowded(at(120_000)) && !router.is_crowded(at(121_000)));
+}
+
+#[test]
+fn a_source_that_has_ended_is_replaced_first_and_does_not_crowd_the_others() {
+    let mut witness = witness();
+    for second in 1..=10 {
+        observe(&mut witness, PEER, second * 1_000);
+    }
+    // Seven short-lived primaries, one after the other, then a new one. The first has the most adverts and ended long ago.
+    for (second, last_octet) in (20..).step_by(5).zip(20..=28) {
+        observe(&mut witness, Sender { last_octet, ..PEER }, second * 1_000);
+    }
+    let router = router(&witness);
+    assert_eq!(router.sources().len(), MAX_SOURCES);
+    assert!(router.last_of("192.0.2.28".parse().unwrap(), at(61_000)).is_some());
+    assert!(!router.is_crowded(at(61_000)));
+}
+
+#[test]
 fn the_master_down_interval_has_a_skew_that_depends_on_the_version() {
     let second = Duration::from_secs(1);
     let of = |version, interval, priority| master_down_interval(version, interval, priority);

@@ -79,7 +79,7 @@ pub(super) fn file_error(error: &EtcdFileError) -> CommandError {
         ProtectedFileError::File(_) if code == ExitStatus::NotPermitted => {
             failure.hint("run it as root, or give --etcd, and the files with the options after it")
         }
-        source => failure.hint(source.hint()),
+        ProtectedFileError::File(source) => failure.hint(source.hint()),
     }
 }
 

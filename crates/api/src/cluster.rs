@@ -352,6 +352,8 @@ pub struct IgnoredSummary {
     pub invalid_values: u64,
     /// Values of a later release.
     pub newer_values: u64,
+    /// Records beyond the limits of the answering view.
+    pub surplus_records: u64,
 }
 
 /// The answer to `GET /v1/cluster`.

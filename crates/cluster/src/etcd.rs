@@ -20,6 +20,6 @@ pub use self::settings::{ClientCertificate, EtcdLogin, EtcdPassword, EtcdSetting
 
 pub(crate) use self::endpoints::EndpointOrder;
 pub(crate) use self::kv::{EtcdPosition, prefix_end};
-pub use self::kv::{MAX_OPERATIONS, RangeValues, TxnResult};
+pub use self::kv::{MAX_OPERATIONS, RangePage, RangeValues, ReadLimit, TxnResult};
 pub use self::lease::{LeaseId, LeaseStream};
 pub use self::watch::{WatchId, WatchMessage, Watcher};

@@ -43,6 +43,9 @@ use crate::neutron::NeutronAnswer;
 use crate::record::FindingRecord;
 use crate::view::{ClusterView, ViewSerial};
 
+/// When a group is evaluated again if no more findings could be opened.
+const FULL_RETRY: Duration = Duration::from_mins(1);
+
 /// The settings of an [`Evaluator`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvaluatorSettings {
@@ -56,6 +59,8 @@ pub struct EvaluatorSettings {
     pub min_backups: u32,
     /// How long Neutron may differ before a finding is opened; `None` if Neutron is not asked.
     pub neutron_settle: Option<Duration>,
+    /// The maximum number of open findings. Every node keeps them, and forged roles could have any number of them.
+    pub max_findings: usize,
 }
 
 impl Default for EvaluatorSettings {
@@ -66,6 +71,7 @@ impl Default for EvaluatorSettings {
             lease: Duration::from_secs(15),
             min_backups: 1,
             neutron_settle: None,
+            max_findings: crate::view::ViewLimits::default().findings,
         }
     }
 }
@@ -121,8 +127,8 @@ impl Evaluator {
         open: impl IntoIterator<Item = FindingRecord>,
     ) -> Self {
         Self {
+            open: OpenClusterFindings::new(reporter, settings.max_findings, open),
             settings,
-            open: OpenClusterFindings::new(reporter, open),
             buckets: BTreeMap::new(),
             lost: LostNodes::default(),
             unconfirmed: Unconfirmed::default(),
@@ -160,6 +166,11 @@ impl Evaluator {
     /// The open findings.
     pub fn open_findings(&self) -> impl Iterator<Item = &FindingRecord> {
         self.open.records()
+    }
+
+    /// Whether there are so many open findings that no more are opened.
+    pub fn is_full(&self) -> bool {
+        self.open.is_full()
     }
 
     /// The time of the next evaluation if the view does not change; `None` if nothing is pending, and while the view is
@@ -262,6 +273,10 @@ impl Evaluator {
             let mut state = before.take(&group.id);
             let settled = self.settled_conditions(group, &mut state, time.now);
             self.open.update_group(&group.id, settled, view, time, changes);
+            if self.open.is_full() {
+                // A condition that was not opened is looked at again.
+                self.schedule.add(time.now + FULL_RETRY, bucket);
+            }
             track.insert(state);
         }
         for gone in before.group_ids() {

@@ -8,10 +8,13 @@
 //! dropped on arrival: etcd sends the changes of many watches of one stream in turns of 100 ms.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
-use crate::etcd::{EtcdConnection, EtcdError, EtcdPosition, WatchId, WatchMessage, Watcher};
-use crate::key::KeySpace;
+use crate::etcd::{
+    EtcdConnection, EtcdError, EtcdPosition, RangePage, RangeValues, WatchId, WatchMessage, Watcher,
+};
+use crate::key::{ClusterKey, KeySpace};
 use crate::view::{ClusterView, StoredValue, ViewChange};
 
 /// The maximum number of buckets with a watch each.
@@ -56,6 +59,8 @@ pub(crate) struct RangeFollower {
     keys: KeySpace,
     /// The next revision of each range by its prefix; 0 for a range that is not read yet.
     positions: BTreeMap<Arc<str>, i64>,
+    /// The buckets of this node. They have room in a view of all roles that is full.
+    own_buckets: BTreeSet<String>,
     stream: Option<FollowStream>,
     /// The cluster of etcd that has counted the positions; `None` before the first connection.
     cluster: Option<u64>,
@@ -81,13 +86,28 @@ struct AllRolesWatch {
 
 impl RangeFollower {
     pub(crate) fn new(keys: KeySpace) -> Self {
-        Self { keys, positions: BTreeMap::new(), stream: None, cluster: None }
+        let (positions, own_buckets) = (BTreeMap::new(), BTreeSet::new());
+        Self { keys, positions, own_buckets, stream: None, cluster: None }
     }
 
     /// The ranges that every view follows.
     pub(crate) fn common(keys: &KeySpace) -> BTreeSet<String> {
-        let reporter = keys.text(&crate::key::ClusterKey::Reporter);
+        let reporter = keys.text(&ClusterKey::Reporter);
         [keys.nodes(), keys.members(), reporter, keys.findings(), keys.closed_findings()].into()
+    }
+
+    /// Sets the buckets of this node, whether or not they are ranges of their own.
+    pub(crate) fn set_own_buckets(&mut self, buckets: BTreeSet<String>) {
+        self.own_buckets = buckets;
+    }
+
+    /// Has the ranges read again by the next [`Self::sync`] that have records beyond a limit, and room since. Returns
+    /// whether there are any.
+    pub(crate) fn read_surplus_again(&mut self, view: &SharedView) -> bool {
+        let prefixes = self.positions.keys().map(ToString::to_string);
+        let outdated = write(view).take_outdated(prefixes);
+        self.read_again(&outdated);
+        !outdated.is_empty()
     }
 
     /// Sets the ranges to follow. [`Self::sync`] reads the new ones.
@@ -247,7 +267,7 @@ impl RangeFollower {
         Ok(())
     }
 
-    /// Reads ranges at one revision.
+    /// Reads ranges at one revision, each up to the limits of the view.
     async fn read(
         &mut self,
         connection: &EtcdConnection,
@@ -259,11 +279,7 @@ impl RangeFollower {
         let roles = self.keys.roles();
         let small: Vec<String> =
             prefixes.iter().filter(|prefix| **prefix != roles).cloned().collect();
-        let replace = |range: crate::etcd::RangeValues| {
-            visitor.values(&range.values);
-            write(view).replace_range(&range.prefix, range.values, revision);
-        };
-        connection.read_prefixes(&small, revision, replace).await?;
+        self.read_ranges(connection, &small, revision, view, visitor).await?;
         if prefixes.contains(&roles) {
             self.read_all_roles(connection, revision, view, visitor).await?;
         }
@@ -273,7 +289,58 @@ impl RangeFollower {
         Ok(())
     }
 
-    /// Reads all roles, bucket by bucket: there can be a hundred thousand of them.
+    async fn read_ranges(
+        &self,
+        connection: &EtcdConnection,
+        prefixes: &[String],
+        revision: i64,
+        view: &SharedView,
+        visitor: &mut impl ValueVisitor,
+    ) -> Result<(), EtcdError> {
+        let mut incomplete = Vec::new();
+        let replace = |range: RangeValues| {
+            visitor.values(&range.values);
+            let mut view = write(view);
+            view.replace_range(&range.prefix, range.values, revision);
+            if range.left > 0 {
+                view.add_surplus(&range.prefix, range.left);
+                incomplete.push(range.prefix);
+            }
+        };
+        let limit = |prefix: &str| write(view).read_limit(prefix);
+        connection.read_prefixes(prefixes, revision, limit, replace).await?;
+        for prefix in incomplete {
+            self.read_own(connection, &prefix, revision, view, visitor).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the keys of this node in a range with more keys than are read.
+    async fn read_own(
+        &self,
+        connection: &EtcdConnection,
+        prefix: &str,
+        revision: i64,
+        view: &SharedView,
+        visitor: &mut impl ValueVisitor,
+    ) -> Result<(), EtcdError> {
+        let Some(own) = write(view).own().cloned() else { return Ok(()) };
+        let key = match prefix {
+            _ if prefix == self.keys.nodes() => self.keys.text(&ClusterKey::Node(own)),
+            _ if prefix == self.keys.members() => self.keys.text(&ClusterKey::Member(own)),
+            _ if is_bucket(prefix, &self.keys.roles()) => format!("{prefix}{own}/"),
+            _ => return Ok(()),
+        };
+        let limit = |_: &str| write(view).limits().bucket();
+        let replace = |range: RangeValues| {
+            visitor.values(&range.values);
+            write(view).replace_own(prefix, range.values, revision);
+        };
+        connection.read_prefixes(&[key], revision, limit, replace).await
+    }
+
+    /// Reads all roles, bucket by bucket: there can be a hundred thousand of them. A view that is full has the buckets of
+    /// this node nevertheless.
     async fn read_all_roles(
         &self,
         connection: &EtcdConnection,
@@ -282,33 +349,26 @@ impl RangeFollower {
         visitor: &mut impl ValueVisitor,
     ) -> Result<(), EtcdError> {
         let roles = self.keys.roles();
-        let mut seen = BTreeSet::new();
-        let mut bucket: Vec<StoredValue> = Vec::new();
-        let mut prefix = String::new();
-        let mut finish = |prefix: &str, values: Vec<StoredValue>| {
-            if !values.is_empty() {
-                write(view).replace_range(prefix, values, revision);
-                seen.insert(prefix.to_owned());
-            }
-        };
-        let page = |values: Vec<StoredValue>| {
-            visitor.values(&values);
-            for value in values {
-                let next = bucket_prefix(&value.key, &roles);
-                if next != prefix {
-                    finish(&prefix, std::mem::take(&mut bucket));
-                    next.clone_into(&mut prefix);
-                }
-                bucket.push(value);
-            }
+        let mut reader = BucketReader::new(view, roles.clone(), revision);
+        let page = |page: RangePage| {
+            visitor.values(&page.values);
+            reader.add(page)
         };
         connection.read_prefix(&roles, revision, page).await?;
-        finish(&prefix, bucket);
+        let (seen, is_complete) = reader.finish();
+        if !is_complete {
+            let missing: Vec<String> = self.own_buckets.difference(&seen).cloned().collect();
+            self.read_ranges(connection, &missing, revision, view, visitor).await?;
+        }
         let known: Vec<String> =
             write(view).buckets().map(|bucket| self.keys.bucket(&bucket)).collect();
-        for prefix in known.into_iter().filter(|prefix| !seen.contains(prefix)) {
+        let is_gone = |prefix: &String| {
+            !seen.contains(prefix) && (is_complete || !self.own_buckets.contains(prefix))
+        };
+        for prefix in known.into_iter().filter(is_gone) {
             write(view).replace_range(&prefix, Vec::new(), revision);
         }
+        write(view).all_roles_were_read(revision);
         Ok(())
     }
 
@@ -394,6 +454,91 @@ impl RangeFollower {
     }
 }
 
+/// Divides the roles of a read into buckets, and stops when the view is full.
+struct BucketReader<'a> {
+    view: &'a SharedView,
+    roles: String,
+    revision: i64,
+    /// The prefix of the present bucket, its values and their bytes.
+    prefix: String,
+    values: Vec<StoredValue>,
+    bytes: usize,
+    /// The values of the present bucket beyond its limit.
+    surplus: u64,
+    /// The buckets before it.
+    seen: BTreeSet<String>,
+    is_complete: bool,
+}
+
+impl<'a> BucketReader<'a> {
+    fn new(view: &'a SharedView, roles: String, revision: i64) -> Self {
+        write(view).begin_roles();
+        Self {
+            view,
+            roles,
+            revision,
+            prefix: String::new(),
+            values: Vec::new(),
+            bytes: 0,
+            surplus: 0,
+            seen: BTreeSet::new(),
+            is_complete: true,
+        }
+    }
+
+    fn add(&mut self, page: RangePage) -> ControlFlow<()> {
+        let limit = write(self.view).limits().bucket();
+        let own = write(self.view).own().map(|own| format!("/{own}/"));
+        for value in page.values {
+            let prefix = bucket_prefix(&value.key, &self.roles);
+            if prefix != self.prefix {
+                let prefix = prefix.to_owned();
+                self.finish_bucket();
+                self.prefix = prefix;
+            }
+            let is_own = own.as_ref().is_some_and(|own| value.key.contains(own.as_str()));
+            let is_full = self.values.len() >= limit.records || self.bytes >= limit.bytes;
+            if is_full && !is_own {
+                self.surplus += 1;
+            } else {
+                self.bytes += value.bytes();
+                self.values.push(value);
+            }
+        }
+        if !write(self.view).is_full_of_roles() {
+            return ControlFlow::Continue(());
+        }
+        self.is_complete = page.left == 0;
+        write(self.view).add_surplus(&self.roles, page.left);
+        ControlFlow::Break(())
+    }
+
+    fn finish_bucket(&mut self) {
+        let (values, surplus) =
+            (std::mem::take(&mut self.values), std::mem::take(&mut self.surplus));
+        self.bytes = 0;
+        if values.is_empty() {
+            return;
+        }
+        let mut view = write(self.view);
+        view.replace_range(&self.prefix, values, self.revision);
+        view.add_surplus(&self.prefix, surplus);
+        self.seen.insert(std::mem::take(&mut self.prefix));
+    }
+
+    /// The buckets that were read, and whether those are all. A bucket that was read in part is left out: its group
+    /// would look as if nodes were missing.
+    fn finish(mut self) -> (BTreeSet<String>, bool) {
+        if self.is_complete {
+            self.finish_bucket();
+        } else {
+            let rest = u64::try_from(self.values.len()).unwrap_or(u64::MAX);
+            write(self.view).add_surplus(&self.roles, rest.saturating_add(self.surplus));
+        }
+        (self.seen, self.is_complete)
+    }
+}
+
 /// Whether a followed range is a bucket of roles, and not the range of all roles or another one.
 fn is_bucket(prefix: &str, roles: &str) -> bool {
     prefix.len() > roles.len() && prefix.starts_with(roles)
@@ -409,7 +554,7 @@ fn key_of(change: &ViewChange) -> &str {
 /// The length of the key and of the value of a change.
 fn bytes_of(change: &ViewChange) -> usize {
     match change {
-        ViewChange::Put(value) => value.key.len() + value.value.len(),
+        ViewChange::Put(value) => value.bytes(),
         ViewChange::Deleted { key, .. } => key.len(),
     }
 }

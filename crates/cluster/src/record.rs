@@ -27,6 +27,13 @@ pub const MAX_ADDRESSES: usize = 128;
 /// The maximum number of transitions in a record.
 pub const MAX_RECENT: usize = 4;
 
+/// The maximum number of entries in each other list of a record: the names of findings, nodes, facts and targets. Each entry
+/// needs more memory than its bytes.
+const MAX_ENTRIES: usize = 128;
+
+/// The maximum length of an epoch, of a process and of a version, in bytes.
+const MAX_WORD_BYTES: usize = 128;
+
 /// A running node. The node writes it again at each heartbeat; etcd deletes it when the lease ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
@@ -215,6 +222,12 @@ pub enum ClusterRecordError {
         /// The name in the key.
         expected: String,
     },
+    /// An epoch, a process or a version of the value is too long.
+    #[error("a word of the value has {bytes} bytes, more than {MAX_WORD_BYTES}")]
+    LongWord {
+        /// Its length.
+        bytes: usize,
+    },
     /// A list of the value is too long.
     #[error("the list {list} has {entries} entries")]
     LongList {
@@ -271,11 +284,13 @@ impl ClusterRecord {
             ClusterKey::Node(node) => {
                 let record: NodeRecord = decode(value)?;
                 same_name(&record.node, node.as_str())?;
+                short_words(&[&record.epoch, &record.process, &record.version])?;
                 Ok(Self::Node(Box::new(record)))
             }
             ClusterKey::Member(node) => {
                 let record: MemberRecord = decode(value)?;
                 same_name(&record.node, node.as_str())?;
+                short_words(&[&record.epoch])?;
                 Ok(Self::Member(record))
             }
             ClusterKey::Role(key) => {
@@ -283,10 +298,15 @@ impl ClusterRecord {
                 record.check(&key.node, key.instance.as_str())?;
                 Ok(Self::Role(Box::new(record)))
             }
-            ClusterKey::Reporter => Ok(Self::Reporter(decode(value)?)),
+            ClusterKey::Reporter => {
+                let record: ReporterRecord = decode(value)?;
+                short_words(&[&record.node, &record.process])?;
+                Ok(Self::Reporter(record))
+            }
             ClusterKey::Finding(id) | ClusterKey::Closed(id) => {
                 let record: FindingRecord = decode(value)?;
                 same_name(&record.id, id.as_str())?;
+                record.check()?;
                 Ok(Self::Finding(Box::new(record)))
             }
         }
@@ -298,7 +318,18 @@ impl RoleRecord {
         same_name(&self.node, node.as_str())?;
         same_name(&self.instance, instance)?;
         short_list("addresses", self.addresses.len(), MAX_ADDRESSES)?;
-        short_list("recent", self.recent.len(), MAX_RECENT)
+        short_list("recent", self.recent.len(), MAX_RECENT)?;
+        short_list("findings", self.findings.len(), MAX_ENTRIES)?;
+        short_words(&[&self.epoch])
+    }
+}
+
+impl FindingRecord {
+    fn check(&self) -> Result<(), ClusterRecordError> {
+        short_list("nodes", self.nodes.len(), MAX_ENTRIES)?;
+        short_list("evidence", self.evidence.len(), MAX_ENTRIES)?;
+        short_list("notified_open", self.notified_open.len(), MAX_ENTRIES)?;
+        short_list("notified_closed", self.notified_closed.len(), MAX_ENTRIES)
     }
 }
 
@@ -312,6 +343,13 @@ fn same_name(found: &str, expected: &str) -> Result<(), ClusterRecordError> {
 
 fn short_list(list: &'static str, entries: usize, limit: usize) -> Result<(), ClusterRecordError> {
     if entries <= limit { Ok(()) } else { Err(ClusterRecordError::LongList { list, entries }) }
+}
+
+fn short_words(words: &[&String]) -> Result<(), ClusterRecordError> {
+    match words.iter().map(|word| word.len()).max().filter(|bytes| *bytes > MAX_WORD_BYTES) {
+        Some(bytes) => Err(ClusterRecordError::LongWord { bytes }),
+        None => Ok(()),
+    }
 }
 
 /// How certain a finding is.

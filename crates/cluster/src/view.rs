@@ -16,18 +16,23 @@
 
 mod bucket;
 mod bytes;
+mod finding;
 mod gone;
 mod identity;
+mod limits;
 mod node;
 mod packed;
 mod range;
 mod role;
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 
 use vipwatch_api::IgnoredSummary;
 
-use self::gone::{GoneKeys, GoneReason};
+use self::finding::FindingTable;
+use self::gone::{GoneKeys, GoneReason, short_key};
+use self::limits::Surplus;
+pub use self::limits::ViewLimits;
 use self::node::NodeTable;
 pub use self::node::NodeView;
 use self::range::KeyRange;
@@ -49,6 +54,13 @@ pub struct StoredValue {
     pub create_revision: i64,
     /// The lease of the key; 0 if it has none.
     pub lease: i64,
+}
+
+impl StoredValue {
+    /// The length of the key and of the value.
+    pub(crate) fn bytes(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
 }
 
 /// A change of a key.
@@ -82,12 +94,16 @@ pub struct Revised<T> {
 #[derive(Debug, Clone)]
 pub struct ClusterView {
     keys: KeySpace,
+    limits: ViewLimits,
+    /// The node that the view belongs to; `None` if it belongs to none.
+    own: Option<ClusterName>,
     nodes: NodeTable,
     roles: RoleTable,
     reporter: Option<Revised<ReporterRecord>>,
-    findings: BTreeMap<FindingId, Revised<FindingRecord>>,
-    closed: BTreeMap<FindingId, Revised<FindingRecord>>,
+    findings: FindingTable,
+    closed: FindingTable,
     gone: GoneKeys,
+    surplus: Surplus,
     /// The revision of the last complete read of each kind of key, by [`KeyRange::floor_index`].
     floors: [i64; KeyRange::FLOORS],
     revision: i64,
@@ -97,14 +113,22 @@ pub struct ClusterView {
 impl ClusterView {
     /// An empty view of the domain of `keys`.
     pub fn new(keys: KeySpace) -> Self {
+        Self::of_node(keys, None, ViewLimits::default())
+    }
+
+    /// The empty view of a node: its own records have room beyond the limits.
+    pub fn of_node(keys: KeySpace, own: Option<ClusterName>, limits: ViewLimits) -> Self {
         Self {
             keys,
+            limits,
+            own,
             nodes: NodeTable::default(),
             roles: RoleTable::default(),
             reporter: None,
-            findings: BTreeMap::new(),
-            closed: BTreeMap::new(),
+            findings: FindingTable::default(),
+            closed: FindingTable::default(),
             gone: GoneKeys::default(),
+            surplus: Surplus::default(),
             floors: [0; KeyRange::FLOORS],
             revision: 0,
             serial: ViewSerial::default(),
@@ -124,14 +148,27 @@ impl ClusterView {
         }
     }
 
+    /// Applies a write of this process: it has room beyond the limits.
+    pub(crate) fn apply_own(&mut self, change: ViewChange) -> bool {
+        match change {
+            ViewChange::Put(value) => self.put(value, Trust::OwnWrite),
+            deleted @ ViewChange::Deleted { .. } => self.apply(deleted),
+        }
+    }
+
     /// A complete read of a range at a revision: the keys of the range that are missing in `values` are gone.
     pub fn replace_range(&mut self, prefix: &str, values: Vec<StoredValue>, revision: i64) {
         let range = KeyRange::of_prefix(&self.keys, prefix);
         let is_newest = revision >= self.floor_of_range(&range);
         let trust = if is_newest { Trust::NewestRead } else { Trust::Event };
-        let present: std::collections::HashSet<String> =
-            values.iter().map(|value| value.key.clone()).collect();
-        for value in values {
+        self.surplus.begin(&range);
+        let present: HashSet<String> =
+            values.iter().map(|value| short_key(&value.key).to_owned()).collect();
+        // The other members of a group with a record of this node have more room than those of foreign groups.
+        let is_own =
+            |value: &StoredValue| self.keys.parse(&value.key).is_some_and(|key| self.is_own(&key));
+        let (own, others): (Vec<_>, Vec<_>) = values.into_iter().partition(is_own);
+        for value in own.into_iter().chain(others) {
             self.put(value, trust);
         }
         for (key, mod_revision) in self.keys_below(prefix, &range) {
@@ -153,6 +190,7 @@ impl ClusterView {
     pub fn forget_range(&mut self, prefix: &str) {
         let range = KeyRange::of_prefix(&self.keys, prefix);
         self.lower_floor(&range);
+        self.surplus.begin(&range);
         for (key, _) in self.keys_below(prefix, &range) {
             if let Some(key) = self.keys.parse(&key) {
                 self.remove(&key);
@@ -181,7 +219,7 @@ impl ClusterView {
 
     /// The open findings, in the order of their ids.
     pub fn findings(&self) -> impl Iterator<Item = &FindingRecord> {
-        self.findings.values().map(|stored| &stored.record)
+        self.findings.iter().map(|(_, stored)| &stored.record)
     }
 
     /// An open finding with its revisions; `None` if the view has none with this id.
@@ -191,7 +229,7 @@ impl ClusterView {
 
     /// The findings that have ended, in the order of their ids.
     pub fn closed_findings(&self) -> impl Iterator<Item = &FindingRecord> {
-        self.closed.values().map(|stored| &stored.record)
+        self.closed.iter().map(|(_, stored)| &stored.record)
     }
 
     /// The oldest findings that have ended, without the newest `limit`.
@@ -238,7 +276,7 @@ impl ClusterView {
 
     /// Keys and values that are not used.
     pub fn ignored(&self) -> IgnoredSummary {
-        self.gone.ignored()
+        IgnoredSummary { surplus_records: self.surplus.total(), ..self.gone.ignored() }
     }
 
     /// The number of changes of this view. It says nothing about etcd.
@@ -283,6 +321,15 @@ impl ClusterView {
             return self.gone.insert(&text, mod_revision, GoneReason::Foreign);
         };
         match ClusterRecord::decode(&key, &value) {
+            Ok(record) if trust != Trust::OwnWrite && !self.has_room(&key, &record) => {
+                self.gone.remove(&text);
+                let is_new = create_revision == mod_revision || trust == Trust::NewestRead;
+                let was_kept = self.remove(&key);
+                if is_new || was_kept {
+                    self.surplus.add(&KeyRange::of_key(&key), 1);
+                }
+                is_new || was_kept
+            }
             Ok(record) => {
                 self.gone.remove(&text);
                 self.insert(
@@ -312,6 +359,9 @@ impl ClusterView {
             return false;
         }
         let was_ignored = self.gone.insert(text, mod_revision, GoneReason::Deleted);
+        if let Some(key) = &key {
+            self.surplus.deleted(&KeyRange::of_key(key));
+        }
         key.is_some_and(|key| self.remove(&key)) || was_ignored
     }
 
@@ -322,7 +372,7 @@ impl ClusterView {
             return revision;
         }
         match trust {
-            Trust::Event => key.map_or(0, |key| self.floor_of_key(key)),
+            Trust::Event | Trust::OwnWrite => key.map_or(0, |key| self.floor_of_key(key)),
             Trust::NewestRead => 0,
         }
     }
@@ -333,8 +383,8 @@ impl ClusterView {
             ClusterKey::Member(name) => self.nodes.member_revision(name),
             ClusterKey::Role(key) => self.roles.revision(key),
             ClusterKey::Reporter => self.reporter.as_ref().map(|stored| stored.mod_revision),
-            ClusterKey::Finding(id) => self.findings.get(id).map(|stored| stored.mod_revision),
-            ClusterKey::Closed(id) => self.closed.get(id).map(|stored| stored.mod_revision),
+            ClusterKey::Finding(id) => self.findings.revision(id),
+            ClusterKey::Closed(id) => self.closed.revision(id),
         }
     }
 
@@ -373,8 +423,8 @@ impl ClusterView {
             ClusterKey::Member(name) => self.nodes.remove_member(name, serial),
             ClusterKey::Role(key) => self.roles.remove(key, serial),
             ClusterKey::Reporter => self.reporter.take().is_some(),
-            ClusterKey::Finding(id) => self.findings.remove(id).is_some(),
-            ClusterKey::Closed(id) => self.closed.remove(id).is_some(),
+            ClusterKey::Finding(id) => self.findings.remove(id),
+            ClusterKey::Closed(id) => self.closed.remove(id),
         }
     }
 }
@@ -386,6 +436,8 @@ enum Trust {
     Event,
     /// The value is from a complete read that is not older than any before.
     NewestRead,
+    /// This process has written the value: no limit applies.
+    OwnWrite,
 }
 
 impl Revised<()> {

@@ -178,6 +178,16 @@ impl ClusterService {
         self.0.with_session(ClusterHandle::name_holder).flatten()
     }
 
+    /// The number of records in etcd beyond the limits of this node.
+    pub(crate) fn surplus_records(&self) -> u64 {
+        self.read(|view| view.ignored().surplus_records).unwrap_or(0)
+    }
+
+    /// Whether this node is the reporter, and has so many open findings that it opens no more.
+    pub(crate) fn is_full_of_findings(&self) -> bool {
+        self.0.with_session(ClusterHandle::is_full_of_findings).unwrap_or(false)
+    }
+
     /// Whether etcd has this node as a running node.
     pub(crate) fn is_registered(&self) -> bool {
         self.0.with_session(ClusterHandle::is_registered).unwrap_or(false)

@@ -169,7 +169,7 @@ pub(crate) fn status() -> ClusterStatus {
             unknown: 1,
         },
         findings: 3,
-        ignored: IgnoredSummary { foreign_keys: 1, invalid_values: 0, newer_values: 0 },
+        ignored: IgnoredSummary { foreign_keys: 1, ..IgnoredSummary::default() },
         neutron: None,
     }
 }

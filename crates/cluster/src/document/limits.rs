@@ -26,6 +26,10 @@ pub(super) fn add(mut basis: ClusterBasis, view: &ClusterView) -> ClusterBasis {
         (ignored.foreign_keys, "keys in etcd that are not of vipwatch and are not used"),
         (ignored.invalid_values, "values in etcd that are not valid records and are not used"),
         (ignored.newer_values, "values in etcd that are of a later release and are not used"),
+        (
+            ignored.surplus_records,
+            "records in etcd beyond the limits of this view that are not used",
+        ),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     basis.unknown.extend(counts.map(|(count, text)| format!("{text}: {count}")));

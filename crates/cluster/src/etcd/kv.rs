@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading ranges of keys at one revision, and transactions.
 
+use std::ops::ControlFlow;
+
 use super::messages::{
     Compare, KeyValue, RangeRequest, RangeResponse, RequestOp, ResponseHeader, TxnRequest,
 };
@@ -41,6 +43,26 @@ pub struct RangeValues {
     pub prefix: String,
     /// The keys and values, in the order of the keys.
     pub values: Vec<StoredValue>,
+    /// The number of keys after the last value that were not read, because of a [`ReadLimit`].
+    pub left: u64,
+}
+
+/// How much of a range is read. The last page may exceed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadLimit {
+    /// The number of keys.
+    pub records: usize,
+    /// The bytes of keys and values.
+    pub bytes: usize,
+}
+
+/// A part of a range.
+#[derive(Debug)]
+pub struct RangePage {
+    /// The keys and values, in the order of the keys.
+    pub values: Vec<StoredValue>,
+    /// The number of keys of the range after them.
+    pub left: u64,
 }
 
 impl EtcdConnection {
@@ -74,17 +96,20 @@ impl EtcdConnection {
         Ok(answer.kvs.into_iter().next().map(|entry| entry.key))
     }
 
-    /// Reads all keys with a prefix, at `revision` or at the current one (0), in pages. Returns the revision.
+    /// Reads the keys with a prefix, at `revision` or at the current one (0), in pages, until `page` breaks off. Returns
+    /// the revision.
     pub async fn read_prefix(
         &self,
         prefix: &str,
         revision: i64,
-        mut page: impl FnMut(Vec<StoredValue>),
+        mut page: impl FnMut(RangePage) -> ControlFlow<()>,
     ) -> Result<i64, EtcdError> {
         let mut cursor = Cursor { next: prefix.as_bytes().to_vec(), limit: PAGE, revision };
         let end = prefix_end(prefix);
         while let Some(values) = self.read_page(&mut cursor, &end).await? {
-            page(values);
+            if page(values).is_break() {
+                break;
+            }
         }
         Ok(cursor.revision)
     }
@@ -94,7 +119,7 @@ impl EtcdConnection {
         &self,
         cursor: &mut Cursor,
         end: &[u8],
-    ) -> Result<Option<Vec<StoredValue>>, EtcdError> {
+    ) -> Result<Option<RangePage>, EtcdError> {
         if cursor.next.is_empty() {
             return Ok(None);
         }
@@ -120,15 +145,18 @@ impl EtcdConnection {
                 Some(next) if answer.more => next,
                 _ => Vec::new(),
             };
-            return Ok(Some(answer.kvs.into_iter().map(stored).collect()));
+            let left = left(&answer);
+            let values = answer.kvs.into_iter().map(stored).collect();
+            return Ok(Some(RangePage { values, left }));
         }
     }
 
-    /// Reads many prefixes at one revision, with few requests.
+    /// Reads many prefixes at one revision, with few requests, and each up to its limit.
     pub async fn read_prefixes(
         &self,
         prefixes: &[String],
         revision: i64,
+        limit: impl Fn(&str) -> ReadLimit,
         mut range: impl FnMut(RangeValues),
     ) -> Result<(), EtcdError> {
         let mut batches: Vec<&[String]> = prefixes.chunks(MAX_OPERATIONS).rev().collect();
@@ -137,10 +165,11 @@ impl EtcdConnection {
                 Ok(answers) => {
                     for (prefix, answer) in batch.iter().zip(answers) {
                         let next = answer_end(&answer.kvs).filter(|_| answer.more);
+                        let left = left(&answer);
                         let values = answer.kvs.into_iter().map(stored).collect();
-                        let mut values = RangeValues { prefix: prefix.clone(), values };
+                        let mut values = RangeValues { prefix: prefix.clone(), values, left };
                         if let Some(next) = next {
-                            self.read_rest(&mut values, next, revision).await?;
+                            self.read_rest(&mut values, next, revision, limit(prefix)).await?;
                         }
                         range(values);
                     }
@@ -150,8 +179,10 @@ impl EtcdConnection {
                     batches.extend([second, first]);
                 }
                 Err(EtcdError::TooLong { .. }) => {
-                    let mut values = RangeValues { prefix: batch[0].clone(), values: Vec::new() };
-                    self.read_rest(&mut values, batch[0].as_bytes().to_vec(), revision).await?;
+                    let (prefix, begin) = (batch[0].clone(), batch[0].as_bytes().to_vec());
+                    let limit = limit(&prefix);
+                    let mut values = RangeValues { prefix, values: Vec::new(), left: 0 };
+                    self.read_rest(&mut values, begin, revision, limit).await?;
                     range(values);
                 }
                 Err(error) => return Err(error),
@@ -175,17 +206,22 @@ impl EtcdConnection {
         Ok(answer.responses.into_iter().filter_map(|answer| answer.response_range))
     }
 
-    /// Reads the keys of a range from `next` on.
+    /// Reads the keys of a range from `next` on, up to the limit.
     async fn read_rest(
         &self,
         range: &mut RangeValues,
         next: Vec<u8>,
         revision: i64,
+        limit: ReadLimit,
     ) -> Result<(), EtcdError> {
         let mut cursor = Cursor { next, limit: PAGE, revision };
         let end = prefix_end(&range.prefix);
-        while let Some(values) = self.read_page(&mut cursor, &end).await? {
-            range.values.extend(values);
+        let mut bytes: usize = range.values.iter().map(StoredValue::bytes).sum();
+        while range.values.len() < limit.records && bytes < limit.bytes {
+            let Some(page) = self.read_page(&mut cursor, &end).await? else { break };
+            bytes += page.values.iter().map(StoredValue::bytes).sum::<usize>();
+            range.values.extend(page.values);
+            range.left = page.left;
         }
         Ok(())
     }
@@ -233,6 +269,13 @@ fn range(begin: &[u8], end: &[u8], limit: i64) -> RangeRequest {
 /// The revision of etcd in an answer.
 pub(crate) fn revision(header: Option<ResponseHeader>) -> i64 {
     header.map_or(0, |header| header.revision)
+}
+
+/// The number of keys in a range after those of the answer.
+fn left(answer: &RangeResponse) -> u64 {
+    let count = u64::try_from(answer.count).unwrap_or(0);
+    let read = u64::try_from(answer.kvs.len()).unwrap_or(u64::MAX);
+    if answer.more { count.saturating_sub(read) } else { 0 }
 }
 
 /// The first key after the last one of these. It has the bytes of the key: the text of a key that is not UTF-8 may sort

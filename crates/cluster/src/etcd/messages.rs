@@ -65,6 +65,9 @@ pub struct RangeResponse {
     pub kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
     pub more: bool,
+    /// The number of keys in the requested range, also of those after the last one of the answer.
+    #[prost(int64, tag = "4")]
+    pub count: i64,
 }
 
 impl EtcdRequest for RangeRequest {

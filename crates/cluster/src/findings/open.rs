@@ -55,6 +55,8 @@ struct OpenFinding {
 pub(super) struct OpenClusterFindings {
     reporter: String,
     findings: BTreeMap<ClusterFindingSubject, OpenFinding>,
+    /// The maximum number of findings.
+    limit: usize,
     /// The number of findings that this evaluator has opened, so that each has an id of its own.
     opened: u64,
 }
@@ -62,13 +64,19 @@ pub(super) struct OpenClusterFindings {
 impl OpenClusterFindings {
     pub(super) fn new(
         reporter: &ClusterName,
+        limit: usize,
         open: impl IntoIterator<Item = FindingRecord>,
     ) -> Self {
         let known = open.into_iter().filter_map(|record| {
             let subject = ClusterFindingSubject::of_record(&record)?;
             Some((subject, OpenFinding { record, is_continued: true }))
         });
-        Self { reporter: reporter.to_string(), findings: known.collect(), opened: 0 }
+        Self { reporter: reporter.to_string(), findings: known.collect(), limit, opened: 0 }
+    }
+
+    /// Whether no more findings are opened.
+    pub(super) fn is_full(&self) -> bool {
+        self.findings.len() >= self.limit
     }
 
     pub(super) fn records(&self) -> impl Iterator<Item = &FindingRecord> {
@@ -161,7 +169,11 @@ impl OpenClusterFindings {
         time: EvaluationTime,
     ) -> Option<ClusterFindingChange> {
         let condition = condition.shortened();
+        let is_full = self.is_full();
         let Some(finding) = self.findings.get_mut(&subject) else {
+            if is_full {
+                return None;
+            }
             let record = self.new_record(&subject, condition, view, time);
             let finding = OpenFinding { record: record.clone(), is_continued: false };
             self.findings.insert(subject, finding);

@@ -180,16 +180,14 @@ impl Unconfirmed {
     }
 }
 
+/// The first revision that each claim is not confirmed against: one for each claim, not for each pair.
 fn missing_in(group: &Group) -> Vec<MissingConfirmation> {
     let claims: Vec<&GroupMember> = group.claims().collect();
-    let mut missing = Vec::new();
-    for claim in &claims {
-        for other in claims.iter().filter(|other| other.node != claim.node) {
-            let revision = claim.mod_revision.max(other.mod_revision);
-            if !claim.has_confirmed(revision) {
-                missing.push(MissingConfirmation { node: claim.node.clone(), revision });
-            }
-        }
-    }
-    missing
+    let missing = claims.iter().filter_map(|claim| {
+        let others = claims.iter().filter(|other| other.node != claim.node);
+        let revisions = others.map(|other| claim.mod_revision.max(other.mod_revision));
+        let revision = revisions.filter(|revision| !claim.has_confirmed(*revision)).min()?;
+        Some(MissingConfirmation { node: claim.node.clone(), revision })
+    });
+    missing.collect()
 }

@@ -16,6 +16,10 @@ use super::{Ambiguity, Group, addresses};
 use crate::key::{Bucket, ClusterName};
 use crate::view::ClusterView;
 
+/// The maximum number of other groups of one group: a finding names as many.
+// BOUND: the rest is left out.
+const MAX_OTHERS: usize = 8;
+
 /// The groups of VRIDs that share an address with a named group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SharedAddresses {
@@ -47,11 +51,19 @@ impl SharedAddresses {
             }
         }
         for (bucket, named) in candidates.into_iter().filter(|(_, named)| !named.is_empty()) {
-            let groups = view.groups_of(&bucket);
-            for (named, group) in
-                named.iter().flat_map(|one| groups.iter().map(move |group| (one, group)))
-            {
-                shared.compare(named, &ComparedGroup::new(group));
+            let groups: Vec<ComparedGroup> =
+                view.groups_of(&bucket).iter().map(ComparedGroup::new).collect();
+            // An address is in one group of a VRID.
+            let by_address = groups
+                .iter()
+                .flat_map(|group| group.addresses.iter().map(move |address| (*address, group)));
+            let by_address: BTreeMap<IpAddr, &ComparedGroup> = by_address.collect();
+            for named in &named {
+                for address in &named.addresses {
+                    if let Some(group) = by_address.get(address) {
+                        shared.add(named, group, *address);
+                    }
+                }
             }
         }
         shared
@@ -70,14 +82,16 @@ impl SharedAddresses {
         self.buckets.iter()
     }
 
-    fn compare(&mut self, named: &ComparedGroup, group: &ComparedGroup) {
+    /// Both groups have the address.
+    fn add(&mut self, named: &ComparedGroup, group: &ComparedGroup, address: IpAddr) {
         if !named.nodes.is_disjoint(&group.nodes) {
             return;
         }
-        let Some(address) = named.addresses.intersection(&group.addresses).next() else { return };
         let mut add = |one: &ComparedGroup, other: &ComparedGroup| {
             let others = self.groups.entry(one.id.clone()).or_default();
-            others.insert(other.id.clone(), *address);
+            if others.len() < MAX_OTHERS {
+                others.entry(other.id.clone()).or_insert(address);
+            }
         };
         add(named, group);
         add(group, named);

@@ -151,7 +151,7 @@ impl Worker {
     }
 
     /// On the reporter, after all findings were read again.
-    fn compare_findings(&mut self) {
+    pub(super) fn compare_findings(&mut self) {
         let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(work) = &mut self.reporter {
             work.compare(&view);

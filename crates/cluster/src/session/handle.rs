@@ -78,6 +78,8 @@ pub(super) struct SessionStatus {
     pub(super) error: Option<String>,
     pub(super) is_registered: bool,
     pub(super) is_reporter: bool,
+    /// Whether this node is the reporter, and has so many open findings that it opens no more.
+    pub(super) is_full_of_findings: bool,
     /// The other process that publishes under this node's name.
     pub(super) name_holder: Option<NameHolder>,
 }
@@ -106,13 +108,14 @@ impl ClusterHandle {
             error: None,
             is_registered: false,
             is_reporter: false,
+            is_full_of_findings: false,
             name_holder: None,
         };
-        let keys = KeySpace::new(&settings.domain);
+        let (keys, own) = (KeySpace::new(&settings.domain), Some(settings.node.clone()));
         let shared = Arc::new(SessionShared {
             node: settings.node.clone(),
             domain: settings.domain.clone(),
-            view: SharedView::new(ClusterView::new(keys)),
+            view: SharedView::new(ClusterView::of_node(keys, own, settings.limits.clone())),
             counters: SessionCounters::default(),
             requests: Mutex::new(SessionRequests { is_all_marked: true, ..Default::default() }),
             status: Mutex::new(status),
@@ -205,6 +208,11 @@ impl ClusterHandle {
     /// Whether this node delivers the findings of the cluster.
     pub fn is_reporter(&self) -> bool {
         self.shared.status().is_reporter
+    }
+
+    /// Whether this node is the reporter, and has so many open findings that it opens no more.
+    pub fn is_full_of_findings(&self) -> bool {
+        self.shared.status().is_full_of_findings
     }
 
     /// The other process that publishes under this node's name; `None` if there is none.

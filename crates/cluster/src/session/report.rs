@@ -198,7 +198,7 @@ impl Worker {
             // delivers the changes again, and the view ignores that.
             let mut view = write(&self.shared.view);
             for change in batch.changes(result.revision) {
-                view.apply(change);
+                view.apply_own(change);
             }
             drop(view);
             self.view_changed();

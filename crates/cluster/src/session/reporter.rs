@@ -141,6 +141,11 @@ impl ReporterWork {
         self.create_revision
     }
 
+    /// Whether there are so many open findings that no more are opened.
+    pub(super) fn is_full(&self) -> bool {
+        self.evaluator.is_full()
+    }
+
     /// The view no longer follows etcd.
     pub(super) fn interrupt(&mut self) {
         self.evaluator.interrupt();

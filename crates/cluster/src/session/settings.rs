@@ -8,6 +8,7 @@ use vipwatch_api::ClusterScope;
 use crate::etcd::EtcdSettings;
 use crate::findings::EvaluatorSettings;
 use crate::key::ClusterName;
+use crate::view::ViewLimits;
 
 /// How a node takes part in the cluster.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct SessionSettings {
     pub retention: Duration,
     /// When the reporter opens findings.
     pub evaluator: EvaluatorSettings,
+    /// How much of etcd the view keeps.
+    pub limits: ViewLimits,
 }
 
 impl SessionSettings {
@@ -51,6 +54,7 @@ impl SessionSettings {
             membership: Duration::from_hours(7 * 24),
             retention: Duration::from_hours(7 * 24),
             evaluator: EvaluatorSettings::default(),
+            limits: ViewLimits::default(),
         }
     }
 }

@@ -90,6 +90,10 @@ pub enum ClusterEvent {
     /// etcd rejects the records of this node from now on, or accepts them again;
     /// [`ClusterHandle::basis`](super::ClusterHandle::basis) has the error.
     RejectionChanged,
+    /// The number of records beyond the limits of the view has changed, or that of open findings has reached its limit or left it;
+    /// [`ClusterView::ignored`](crate::view::ClusterView::ignored) and
+    /// [`ClusterHandle::is_full_of_findings`](super::ClusterHandle::is_full_of_findings) have the state.
+    SurplusChanged,
     /// This node delivers the findings of the cluster from now on, or no longer.
     ReporterChanged {
         /// Whether this node is the reporter.

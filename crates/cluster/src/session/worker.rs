@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -36,6 +36,10 @@ const EVENT_INTERVAL: Duration = Duration::from_millis(50);
 /// The wait before the next write after etcd has rejected one, unless heartbeats are more frequent.
 const REJECTED_WAIT: Duration = Duration::from_secs(5);
 
+/// The minimum number of heartbeats between two reads of ranges with records beyond the limits. Such a read can have tens of
+/// megabytes.
+const RECOUNT_HEARTBEATS: u32 = 3;
+
 /// The state of the session. It survives a lost connection.
 pub(super) struct Worker {
     pub(super) settings: SessionSettings,
@@ -63,6 +67,10 @@ pub(super) struct Worker {
     /// When the node gets the event that the view has changed; `None` if it has not.
     event_due: Option<Instant>,
     last_event: Instant,
+    /// The number of records beyond the limits that the node knows of.
+    surplus: u64,
+    /// Ranges with records beyond the limits are not read again before this time.
+    recount_after: Instant,
 }
 
 /// A connection and its open streams.
@@ -104,6 +112,8 @@ impl Worker {
             rejected_since: None,
             event_due: None,
             last_event: Instant::now(),
+            surplus: 0,
+            recount_after: Instant::now(),
             settings,
         }
     }
@@ -166,6 +176,7 @@ impl Worker {
             }
             if self.heartbeat.is_due(Instant::now()) {
                 self.follower.free_long_messages(connection).await?;
+                self.read_surplus_again(connection).await?;
             }
             self.write(&mut link).await?;
             self.report_view();
@@ -300,8 +311,22 @@ impl Worker {
             }
             ClusterScope::Own => ranges.extend(self.published.bucket_prefixes()),
         }
+        self.follower.set_own_buckets(self.published.bucket_prefixes().collect());
         self.follower.set_ranges(&ranges, &self.shared.view);
         self.sync(connection).await
+    }
+
+    /// Reads ranges with records beyond the limits again, if records were deleted since.
+    async fn read_surplus_again(&mut self, connection: &EtcdConnection) -> Result<(), EtcdError> {
+        if Instant::now() < self.recount_after
+            || !self.follower.read_surplus_again(&self.shared.view)
+        {
+            return Ok(());
+        }
+        self.recount_after = Instant::now() + self.settings.heartbeat * RECOUNT_HEARTBEATS;
+        self.sync(connection).await?;
+        self.compare_findings();
+        Ok(())
     }
 
     pub(super) async fn sync(&mut self, connection: &EtcdConnection) -> Result<(), EtcdError> {
@@ -327,7 +352,29 @@ impl Worker {
             self.event_due = None;
             self.last_event = Instant::now();
             self.observer.event(ClusterEvent::ViewChanged);
+            self.report_surplus();
         }
+    }
+
+    fn report_surplus(&mut self) {
+        let view = self.shared.view.read().unwrap_or_else(PoisonError::into_inner);
+        let surplus = view.ignored().surplus_records;
+        drop(view);
+        let is_full = self.reporter.as_ref().is_some_and(ReporterWork::is_full);
+        let was_full = std::mem::replace(&mut self.shared.status().is_full_of_findings, is_full);
+        if surplus == self.surplus && is_full == was_full {
+            return;
+        }
+        if is_full && !was_full {
+            tracing::warn!("too many findings of the cluster are open: no more are opened");
+        }
+        if self.surplus == 0 && surplus > 0 {
+            tracing::warn!(records = surplus, "etcd has more records than this node keeps");
+        } else if self.surplus > 0 && surplus == 0 {
+            tracing::info!("etcd has no more records than this node keeps");
+        }
+        self.surplus = surplus;
+        self.observer.event(ClusterEvent::SurplusChanged);
     }
 
     fn next_deadline(&self) -> Instant {

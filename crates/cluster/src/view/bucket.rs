@@ -37,6 +37,10 @@ impl PackedRoles {
         self.0.is_empty()
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = PackedRole<'_>> {
         let mut input = ByteReader::new(&self.0);
         std::iter::from_fn(move || {

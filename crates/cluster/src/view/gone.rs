@@ -10,6 +10,15 @@ use vipwatch_api::IgnoredSummary;
 // BOUND: the oldest entries are dropped.
 const MAX_GONE_KEYS: usize = 1024;
 
+/// The maximum length of a key here. A key of vipwatch has at most 400 bytes, and etcd accepts keys of 1.5 MiB.
+// BOUND: foreign keys that begin with the same bytes count as one.
+const MAX_KEY_BYTES: usize = 512;
+
+/// The part of a key that is remembered.
+pub(super) fn short_key(key: &str) -> &str {
+    &key[..key.floor_char_boundary(MAX_KEY_BYTES)]
+}
+
 /// Why a key has no record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GoneReason {
@@ -33,12 +42,12 @@ pub(super) struct GoneKeys {
 
 impl GoneKeys {
     pub(super) fn revision(&self, key: &str) -> Option<i64> {
-        self.keys.get(key).map(|gone| gone.revision)
+        self.keys.get(short_key(key)).map(|gone| gone.revision)
     }
 
     /// Returns true if the number of ignored keys may have changed.
     pub(super) fn insert(&mut self, key: &str, revision: i64, reason: GoneReason) -> bool {
-        let before = self.keys.insert(key.into(), GoneKey { revision, reason });
+        let before = self.keys.insert(short_key(key).into(), GoneKey { revision, reason });
         if self.keys.len() > MAX_GONE_KEYS {
             self.drop_oldest();
         }
@@ -47,7 +56,7 @@ impl GoneKeys {
     }
 
     pub(super) fn remove(&mut self, key: &str) {
-        self.keys.remove(key);
+        self.keys.remove(short_key(key));
     }
 
     pub(super) fn retain(&mut self, mut is_kept: impl FnMut(&str, &GoneKey) -> bool) {

@@ -89,6 +89,11 @@ impl NodeTable {
         self.nodes.get_key_value(name).map(|(name, entry)| entry.view(name))
     }
 
+    /// Whether a record of this node can be added.
+    pub(super) fn has_room(&self, name: &ClusterName, limit: usize) -> bool {
+        self.nodes.len() < limit || self.nodes.contains_key(name)
+    }
+
     pub(super) fn changed_after(&self, serial: ViewSerial) -> impl Iterator<Item = &ClusterName> {
         let changed = self.nodes.iter().filter(move |(_, entry)| entry.state_serial > serial);
         changed.map(|(name, _)| name)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ranges of keys that are read as a whole, and up to which revision the view is complete in each.
 
-use super::ClusterView;
+use std::collections::HashSet;
+
+use super::{ClusterView, StoredValue, Trust};
 use crate::key::{Bucket, ClusterKey, KeySpace};
 
 /// A range of keys.
@@ -44,7 +46,7 @@ impl KeyRange {
         }
     }
 
-    fn of_key(key: &ClusterKey) -> Self {
+    pub(super) fn of_key(key: &ClusterKey) -> Self {
         match key {
             ClusterKey::Node(_) => Self::Nodes,
             ClusterKey::Member(_) => Self::Members,
@@ -56,7 +58,7 @@ impl KeyRange {
     }
 
     /// The place of the range's floor; `None` if it has none or several.
-    fn floor_index(&self) -> Option<usize> {
+    pub(super) fn floor_index(&self) -> Option<usize> {
         match self {
             Self::Nodes => Some(0),
             Self::Members => Some(1),
@@ -75,6 +77,26 @@ impl ClusterView {
         let all = self.keys.all().to_owned();
         self.forget_range(&all);
         self.revision = 0;
+    }
+
+    /// All buckets were read at this revision, one after the other.
+    pub(crate) fn all_roles_were_read(&mut self, revision: i64) {
+        self.raise_floor(&KeyRange::Roles, revision);
+    }
+
+    /// The keys of this node below a prefix, of which not all keys were read. Those that are missing in `values` are gone.
+    pub(crate) fn replace_own(&mut self, prefix: &str, values: Vec<StoredValue>, revision: i64) {
+        let range = KeyRange::of_prefix(&self.keys, prefix);
+        let present: HashSet<String> = values.iter().map(|value| value.key.clone()).collect();
+        for value in values {
+            self.put(value, Trust::NewestRead);
+        }
+        for (key, mod_revision) in self.keys_below(prefix, &range) {
+            let is_own = self.keys.parse(&key).is_some_and(|key| self.is_own(&key));
+            if is_own && mod_revision <= revision && !present.contains(&key) {
+                self.delete(&key, revision);
+            }
+        }
     }
 
     fn floor(&self, range: &KeyRange) -> i64 {

@@ -53,6 +53,20 @@ pub(crate) struct BucketChanges {
     pub(crate) has_removed: bool,
 }
 
+/// How many roles a table may have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RoleRoom {
+    pub(super) roles: usize,
+    pub(super) bytes: usize,
+    pub(super) identities: usize,
+    pub(super) bucket_roles: usize,
+    pub(super) bucket_bytes: usize,
+}
+
+/// The memory of a bucket beside its name and its packed roles, and that of a role beside its packed fields, in bytes.
+const BUCKET_BYTES: usize = 128;
+const ROLE_BYTES: usize = 16;
+
 #[derive(Debug, Clone, Default)]
 struct BucketRoles {
     roles: PackedRoles,
@@ -68,6 +82,8 @@ pub(super) struct RoleTable {
     buckets: BTreeMap<Box<str>, BucketRoles>,
     identities: IdentityTable,
     len: usize,
+    /// The bytes of the packed roles, and of the buckets.
+    bytes: usize,
     /// The last change that made a bucket empty.
     emptied: ViewSerial,
 }
@@ -75,6 +91,36 @@ pub(super) struct RoleTable {
 impl RoleTable {
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether a table with this room takes no more roles.
+    pub(super) fn is_full(&self, room: &RoleRoom) -> bool {
+        self.len >= room.roles
+            || self.bytes >= room.bytes
+            || self.identities.len() > room.identities
+    }
+
+    /// Whether a record can be added, or replace that of the same key.
+    pub(super) fn has_room(&self, key: &RoleKey, record: &RoleRecord, room: &RoleRoom) -> bool {
+        let body = packed::pack(record, model(&key.bucket)).len() + ROLE_BYTES;
+        let entry = self.entry(&key.bucket);
+        let of_bucket = entry.map_or(0, |entry| entry.roles.iter().count());
+        let bytes_of_bucket = entry.map_or(0, |entry| entry.roles.bytes());
+        if bytes_of_bucket + body > room.bucket_bytes || self.bytes + body >= room.bytes {
+            return false;
+        }
+        self.revision(key).is_some()
+            || of_bucket < room.bucket_roles
+                && self.len < room.roles
+                && self.identities.len() <= room.identities
+    }
+
+    /// Whether a node has a role in a bucket.
+    pub(super) fn has_node(&self, bucket: &Bucket, node: &ClusterName) -> bool {
+        let is_of_node = |role: PackedRole<'_>| {
+            self.identities.identity(role.identity).is_some_and(|identity| identity.name == *node)
+        };
+        self.entry(bucket).is_some_and(|entry| entry.roles.iter().any(is_of_node))
     }
 
     pub(super) fn buckets(&self) -> impl Iterator<Item = Bucket> {
@@ -123,11 +169,7 @@ impl RoleTable {
     }
 
     pub(super) fn buckets_of_node(&self, node: &ClusterName) -> Vec<Bucket> {
-        let is_of_node = |role: PackedRole<'_>| {
-            self.identities.identity(role.identity).is_some_and(|identity| identity.name == *node)
-        };
-        let buckets = self.buckets.iter().filter(|(_, entry)| entry.roles.iter().any(is_of_node));
-        buckets.filter_map(|(name, _)| name.parse().ok()).collect()
+        self.buckets().filter(|bucket| self.has_node(bucket, node)).collect()
     }
 
     pub(super) fn revision(&self, key: &RoleKey) -> Option<i64> {
@@ -147,19 +189,25 @@ impl RoleTable {
         let identity = self.identities.add(&key.node, &record.epoch);
         let body = packed::pack(record, model);
         let new = NewRole { identity, mod_revision, body: &body };
-        let entry = self.buckets.entry(key.bucket.to_string().into()).or_default();
+        let name: Box<str> = key.bucket.to_string().into();
+        self.bytes += if self.buckets.contains_key(&name) { 0 } else { bucket_bytes(&name) };
+        let entry = self.buckets.entry(name).or_default();
         entry.serial = at;
+        let before = entry.roles.bytes();
         match entry.roles.put(key, model, &self.identities, &new) {
             Some(replaced) => self.identities.remove(replaced),
             None => self.len += 1,
         }
+        self.bytes = self.bytes + entry.roles.bytes() - before;
     }
 
     pub(super) fn remove(&mut self, key: &RoleKey, at: ViewSerial) -> bool {
         let name = key.bucket.to_string();
         let Some(entry) = self.buckets.get_mut(name.as_str()) else { return false };
+        let before = entry.roles.bytes();
         let removed = entry.roles.remove(key, model(&key.bucket), &self.identities);
         let Some(identity) = removed else { return false };
+        self.bytes = self.bytes + entry.roles.bytes() - before;
         self.identities.remove(identity);
         entry.serial = at;
         self.len -= 1;
@@ -167,6 +215,7 @@ impl RoleTable {
             self.emptied = at;
             if entry.floor == 0 {
                 self.buckets.remove(name.as_str());
+                self.bytes -= bucket_bytes(&name);
             }
         }
         true
@@ -174,7 +223,9 @@ impl RoleTable {
 
     /// Removes a bucket with its floor.
     pub(super) fn forget_bucket(&mut self, bucket: &Bucket, at: ViewSerial) {
-        let Some(entry) = self.buckets.remove(bucket.to_string().as_str()) else { return };
+        let name = bucket.to_string();
+        let Some(entry) = self.buckets.remove(name.as_str()) else { return };
+        self.bytes -= bucket_bytes(&name) + entry.roles.bytes();
         for role in entry.roles.iter() {
             self.identities.remove(role.identity);
             self.len -= 1;
@@ -206,7 +257,9 @@ impl RoleTable {
     }
 
     pub(super) fn raise_floor(&mut self, bucket: &Bucket, revision: i64) {
-        let entry = self.buckets.entry(bucket.to_string().into()).or_default();
+        let name: Box<str> = bucket.to_string().into();
+        self.bytes += if self.buckets.contains_key(&name) { 0 } else { bucket_bytes(&name) };
+        let entry = self.buckets.entry(name).or_default();
         entry.floor = entry.floor.max(revision);
     }
 
@@ -218,17 +271,25 @@ impl RoleTable {
 
     /// Drops the floors up to a revision, because a floor of all roles replaces them.
     pub(super) fn drop_floors(&mut self, revision: i64) {
-        self.buckets.retain(|_, entry| {
+        let bytes = &mut self.bytes;
+        self.buckets.retain(|name, entry| {
             if entry.floor <= revision {
                 entry.floor = 0;
             }
-            entry.floor > 0 || !entry.roles.is_empty()
+            let is_kept = entry.floor > 0 || !entry.roles.is_empty();
+            *bytes -= if is_kept { 0 } else { bucket_bytes(name) };
+            is_kept
         });
     }
 
     fn entry(&self, bucket: &Bucket) -> Option<&BucketRoles> {
         self.buckets.get(bucket.to_string().as_str())
     }
+}
+
+/// The memory of a bucket without roles.
+fn bucket_bytes(name: &str) -> usize {
+    name.len() + BUCKET_BYTES
 }
 
 /// A text that the instances of a bucket often have as their id.

@@ -2,10 +2,11 @@
 //! Ranges, transactions, leases and watches.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use vipwatch_cluster::etcd::messages::{Compare, PutRequest, RequestOp};
-use vipwatch_cluster::etcd::{EtcdConnection, EtcdError, WatchMessage};
+use vipwatch_cluster::etcd::{EtcdConnection, EtcdError, RangePage, ReadLimit, WatchMessage};
 use vipwatch_cluster::view::{StoredValue, ViewChange};
 use vipwatch_testkit::{Etcd, Lab};
 
@@ -26,9 +27,17 @@ fn numbered(prefix: &str, count: usize) -> Vec<(String, Vec<u8>)> {
     (0..count).map(|number| (format!("{prefix}{number:05}"), b"value".to_vec())).collect()
 }
 
+fn no_limit(_: &str) -> ReadLimit {
+    ReadLimit { records: usize::MAX, bytes: usize::MAX }
+}
+
 async fn read(connection: &EtcdConnection, prefix: &str, revision: i64) -> (Vec<StoredValue>, i64) {
     let mut values = Vec::new();
-    let read = connection.read_prefix(prefix, revision, |page| values.extend(page)).await;
+    let page = |page: RangePage| {
+        values.extend(page.values);
+        ControlFlow::Continue(())
+    };
+    let read = connection.read_prefix(prefix, revision, page).await;
     (values, read.unwrap())
 }
 
@@ -63,14 +72,16 @@ fn keys_that_are_not_text_do_not_make_a_read_endless() {
         }
         let mut count = 0;
         let read = connection.read_prefix("/range/", 0, |page| {
-            count += page.len();
+            count += page.values.len();
             assert!(count <= 600, "a key is read twice");
+            ControlFlow::Continue(())
         });
         let revision = read.await.unwrap();
         assert_eq!(count, 600);
         let prefixes = ["/range/".to_owned()];
-        let all =
-            connection.read_prefixes(&prefixes, revision, |range| count -= range.values.len());
+        let all = connection.read_prefixes(&prefixes, revision, no_limit, |range| {
+            count -= range.values.len();
+        });
         all.await.unwrap();
         assert_eq!(count, 0);
     });
@@ -91,7 +102,8 @@ fn values_that_are_too_long_together_are_read_in_smaller_pages() {
         assert_eq!(values[9].value, b"short");
         let mut ranges = Vec::new();
         let prefixes = ["/long/", "/empty/"].map(str::to_owned);
-        let all = connection.read_prefixes(&prefixes, revision, |range| ranges.push(range));
+        let all =
+            connection.read_prefixes(&prefixes, revision, no_limit, |range| ranges.push(range));
         all.await.unwrap();
         let sizes: Vec<(&str, usize)> =
             ranges.iter().map(|range| (range.prefix.as_str(), range.values.len())).collect();
@@ -112,8 +124,9 @@ fn many_ranges_are_read_at_one_revision() {
         let before = put(&connection, &numbered(&prefixes[7], 120)).await;
         put(&connection, &numbered("/many/9/late-", 1)).await;
         let mut sizes = Vec::new();
-        let count =
-            connection.read_prefixes(&prefixes, before, |range| sizes.push(range.values.len()));
+        let count = connection.read_prefixes(&prefixes, before, no_limit, |range| {
+            sizes.push(range.values.len());
+        });
         count.await.unwrap();
         assert_eq!(sizes.len(), 250);
         assert_eq!(sizes.iter().sum::<usize>(), 249 * 2 + 120);
@@ -238,7 +251,7 @@ fn a_watch_continues_from_a_revision_and_ends_when_that_is_compacted() {
             matches!(message, WatchMessage::Compacted { watch } if watch == late),
             "{message:?}"
         );
-        let old = connection.read_prefix("/w/", first, |_| ()).await;
+        let old = connection.read_prefix("/w/", first, |_| ControlFlow::Continue(())).await;
         assert!(matches!(old, Err(EtcdError::Compacted)), "{old:?}");
     });
 }

@@ -6,6 +6,7 @@
 mod access;
 mod client;
 mod failure;
+mod limits;
 mod node;
 mod reader;
 mod reporter;

@@ -14,6 +14,7 @@ enum Topic {
     Connection,
     Name,
     Rejection,
+    Surplus,
     Reporter,
     /// A finding, by its id.
     Finding(String),
@@ -23,7 +24,7 @@ enum Topic {
 
 /// The events that the main loop has not taken yet.
 ///
-/// BOUND: one entry for each [`Topic`]: six, and one for each finding. The main loop empties the queue in every turn.
+/// BOUND: one entry for each [`Topic`]: seven, and one for each finding. The main loop empties the queue in every turn.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterInbox(WakeQueue<(Topic, ClusterEvent), BTreeMap<Topic, ClusterEvent>>);
 
@@ -46,6 +47,7 @@ impl ClusterObserver for ClusterInbox {
             ClusterEvent::ConfirmationWanted(_) => Topic::Confirmation,
             ClusterEvent::NameTaken | ClusterEvent::NameFree => Topic::Name,
             ClusterEvent::RejectionChanged => Topic::Rejection,
+            ClusterEvent::SurplusChanged => Topic::Surplus,
             ClusterEvent::ReporterChanged { .. } => Topic::Reporter,
             ClusterEvent::FindingOpen(finding) | ClusterEvent::FindingClosed(finding) => {
                 Topic::Finding(finding.id.clone())

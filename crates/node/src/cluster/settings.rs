@@ -38,6 +38,7 @@ pub(super) fn session_settings(
             lease: config.lease,
             min_backups: config.min_backups,
             neutron_settle: config.neutron.as_ref().map(|neutron| neutron.settle),
+            ..EvaluatorSettings::default()
         },
         ..SessionSettings::new(config.etcd_settings()?, config.domain.clone(), node, epoch)
     })

@@ -69,7 +69,8 @@ impl Node {
                 }
                 ClusterEvent::NameTaken
                 | ClusterEvent::NameFree
-                | ClusterEvent::RejectionChanged => is_health_changed = true,
+                | ClusterEvent::RejectionChanged
+                | ClusterEvent::SurplusChanged => is_health_changed = true,
                 ClusterEvent::ReporterChanged { is_reporter } => {
                     cluster.reporter_changed(is_reporter);
                     self.reporter_changed(is_reporter);
@@ -101,6 +102,7 @@ impl Node {
             ClusterEvent::ConfirmationWanted(_)
             | ClusterEvent::NameTaken
             | ClusterEvent::NameFree
+            | ClusterEvent::SurplusChanged
             | ClusterEvent::FindingOpen(_)
             | ClusterEvent::FindingClosed(_) => {}
         }
@@ -328,12 +330,25 @@ fn problem(cluster: &ClusterService, basis: &ClusterBasis) -> Option<String> {
                  nothing; give one of them another name with node.name",
                 cluster.node()
             )),
-            None => basis.error.is_some().then(|| {
-                format!(
-                    "etcd rejects the records of this node, so other nodes do not have its current roles{cause}"
-                )
-            }),
+            None if basis.error.is_some() => Some(format!(
+                "etcd rejects the records of this node, so other nodes do not have its current roles{cause}"
+            )),
+            None => beyond_limits(cluster),
         },
         ClusterConnectionState::Off => None,
     }
+}
+
+/// The records of other nodes beyond the limits of this node; `None` if there are none.
+fn beyond_limits(cluster: &ClusterService) -> Option<String> {
+    let surplus = cluster.surplus_records();
+    if surplus > 0 {
+        return Some(format!(
+            "etcd has {surplus} records more than this node keeps, so that its view of the cluster is not complete; delete \
+             the records that no node of this domain has written"
+        ));
+    }
+    cluster.is_full_of_findings().then(|| {
+        "too many findings of the cluster are open, so that this node opens no more: see `vipwatch cluster findings`".to_owned()
+    })
 }

@@ -33,7 +33,7 @@ fn reads_and_writes_have_the_bytes_of_etcd() {
     let range = RangeRequest { key, range_end, limit: 500, revision: 300, keys_only: true };
     assert_sent(&range, "0a022f6112022f6218f40320ac024001");
     let answer = "0a090807100818ac02200912100a022f6b100218ac0220042a0176300618012005";
-    let expected = RangeResponse { header: Some(HEADER), kvs: vec![entry()], more: true };
+    let expected = RangeResponse { header: Some(HEADER), kvs: vec![entry()], more: true, count: 5 };
     assert_eq!(received::<RangeResponse>(answer), expected);
 
     let put = PutRequest { key: b"/k".to_vec(), value: b"v".to_vec(), lease: LEASE.0 };

@@ -28,13 +28,11 @@ use vipwatch_api::Timestamp;
 use vipwatch_core::flapping::FLAP_SPAN;
 use vipwatch_core::{InstanceId, Moment};
 
-use self::condition::{
-    ConditionContext, FindingCondition, advert_interval, conditions, unconfirmed_claims,
-};
+use self::condition::{ConditionContext, advert_interval, conditions, unconfirmed_claims};
 pub use self::kind::ClusterFindingKind;
 use self::lost_node::LostNodes;
 use self::neutron::NeutronAnswers;
-use self::open::{ClusterFindingSubject, OpenClusterFindings};
+use self::open::{ClusterFindingSubject, OpenClusterFindings, SettledCondition};
 use self::schedule::EvaluationSchedule;
 use self::track::{BucketTrack, GroupTrack, Unconfirmed};
 use crate::group::{Group, SharedAddresses};
@@ -95,7 +93,15 @@ pub enum ClusterFindingChange {
     Opened(FindingRecord),
     /// An open finding has another text, confidence or list of nodes.
     Changed(FindingRecord),
-    /// The finding has ended; `closed` is set.
+    /// This evaluator has found the condition of a finding that an earlier reporter has opened.
+    Found {
+        /// The finding, with the facts of this evaluator.
+        record: FindingRecord,
+        /// Whether the text, the confidence or the list of nodes differs from the record of the earlier reporter.
+        is_changed: bool,
+    },
+    /// The finding has ended; `closed` is set. If this evaluator has not found it before, the record has only its kind and
+    /// its subject.
     Closed(FindingRecord),
 }
 
@@ -190,7 +196,7 @@ impl Evaluator {
         self.first.get_or_insert(time.now);
         let is_new_connection = self.connected.is_none();
         let connected = *self.connected.get_or_insert(time.now);
-        let mut changes = Vec::new();
+        let mut changes: Vec<ClusterFindingChange> = self.open.close_duplicates(time).collect();
         let grace_end = connected + self.settings.lease;
         let conditions = self.lost.evaluate(view, time.now, grace_end, &self.settings);
         self.open.update_nodes(conditions, view, time, &mut changes);
@@ -289,16 +295,17 @@ impl Evaluator {
         }
     }
 
-    /// The conditions of a group that have held long enough, or that have an open finding.
+    /// The conditions of a group that have held long enough, or that have an open finding. One that has an open finding of an
+    /// earlier reporter only has to hold as long as any other before this evaluator has found it.
     fn settled_conditions(
         &mut self,
         group: &Group,
         track: &mut GroupTrack,
         now: Moment,
-    ) -> Vec<FindingCondition> {
+    ) -> Vec<SettledCondition> {
         track.count_claimants(group, now);
-        let flapping_since =
-            track.flapping_since(now).or_else(|| self.continued_flapping(group, now));
+        let own_flapping = track.flapping_since(now);
+        let flapping_since = own_flapping.or_else(|| self.continued_flapping(group, now));
         if let Some(since) = flapping_since {
             self.schedule.add(since + FLAP_SPAN, &group.bucket);
         }
@@ -320,11 +327,17 @@ impl Evaluator {
             let since = track.pending_since(condition.kind, now);
             let due = since + condition.kind.settle(&self.settings, advert);
             // The missing confirmation of a claim leads to an evaluation of its own.
-            let is_confirmed = subject != two_primaries || !group.confirmed_claims().is_empty();
-            if self.open.contains(&subject) || due <= now && is_confirmed {
-                settled.push(condition);
-            } else if due > now {
+            let is_certain = match condition.kind {
+                ClusterFindingKind::TwoPrimaries => !group.confirmed_claims().is_empty(),
+                ClusterFindingKind::Flapping => own_flapping.is_some(),
+                _ => true,
+            };
+            let is_evaluated = due <= now && is_certain;
+            if due > now {
                 self.schedule.add(due, &group.bucket);
+            }
+            if is_evaluated || self.open.contains(&subject) {
+                settled.push(SettledCondition { condition, is_evaluated });
             }
         }
         settled.extend(self.neutron_condition(group, now));
@@ -333,15 +346,18 @@ impl Evaluator {
 
     /// The difference from Neutron, if it is settled or has an open finding. The finding of an earlier reporter stays until
     /// Neutron has answered.
-    fn neutron_condition(&mut self, group: &Group, now: Moment) -> Option<FindingCondition> {
+    fn neutron_condition(&mut self, group: &Group, now: Moment) -> Option<SettledCondition> {
         let is_clear = group.ambiguities.is_empty();
         let settle = self.settings.neutron_settle.filter(|_| is_clear)?;
         let subject = ClusterFindingSubject::group(ClusterFindingKind::NeutronDiffers, &group.id);
         let Some(difference) = self.neutron.compare(group, now) else {
-            return self.open.condition(&subject);
+            let condition = self.open.condition(&subject)?;
+            return Some(SettledCondition { condition, is_evaluated: false });
         };
-        let is_shown = difference.age >= settle || self.open.contains(&subject);
-        difference.condition.filter(|_| is_shown)
+        let is_evaluated = difference.age >= settle;
+        let is_shown = is_evaluated || self.open.contains(&subject);
+        let condition = difference.condition.filter(|_| is_shown)?;
+        Some(SettledCondition { condition, is_evaluated })
     }
 
     /// An earlier reporter found that the group is flapping, and this one does not know all changes that count yet.

@@ -15,6 +15,7 @@
 //! watches only the buckets of its own instances.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use vipwatch_core::InstanceId;
@@ -146,6 +147,19 @@ impl FromStr for Bucket {
             }
             _ => Err(InvalidBucket),
         }
+    }
+}
+
+impl Bucket {
+    /// The bucket of a group; `None` if the text is not the id of a group. That of a VRID ends with an address.
+    pub fn of_group(group: &str) -> Option<Self> {
+        let Some(rest) = group.strip_prefix("vrrp:") else { return group.parse().ok() };
+        let mut parts = rest.splitn(3, ':');
+        let (family, vrid, address) = (parts.next()?, parts.next()?, parts.next()?);
+        let bucket = format!("vrrp:{family}:{vrid}").parse().ok()?;
+        let address: IpAddr = address.parse().ok()?;
+        matches!(bucket, Self::Vrrp { is_ipv6, .. } if is_ipv6 == address.is_ipv6())
+            .then_some(bucket)
     }
 }
 
@@ -335,6 +349,18 @@ mod tests {
         for key in roles.into_iter().chain(others) {
             let text = key_space().text(&key);
             assert_eq!(key_space().parse(&text), Some(key), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_bucket_of_a_group_is_in_its_id() {
+        let bucket = |text: &str| Bucket::of_group(text).map(|bucket| bucket.to_string());
+        assert_eq!(bucket("vrrp:ipv6:51:2001:db8::1").as_deref(), Some("vrrp:ipv6:51"));
+        assert_eq!(bucket("vrrp:ipv4:7:192.0.2.1").as_deref(), Some("vrrp:ipv4:7"));
+        assert_eq!(bucket("router:8b1c").as_deref(), Some("router:8b1c"));
+        assert_eq!(bucket("group:web").as_deref(), Some("group:web"));
+        for text in ["nonsense", "vrrp:ipv4:7:a text", "vrrp:ipv4:7:2001:db8::1", "vrrp:ipv4:7"] {
+            assert_eq!(bucket(text), None, "{text}");
         }
     }
 

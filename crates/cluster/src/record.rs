@@ -12,7 +12,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use vipwatch_api::{InstanceRole, Timestamp};
 
-use crate::key::{ClusterKey, ClusterName};
+use crate::findings::ClusterFindingKind;
+use crate::key::{Bucket, ClusterKey, ClusterName};
 
 /// The number of the format that this release writes, and the greatest that it reads.
 pub const FORMAT: u32 = 1;
@@ -222,6 +223,12 @@ pub enum ClusterRecordError {
         /// The name in the key.
         expected: String,
     },
+    /// The finding is of a kind that this release does not know.
+    #[error("the kind of the finding is not known")]
+    OtherKind,
+    /// The finding is not about a group or about nodes.
+    #[error("the finding names no valid group or node")]
+    NoSubject,
     /// An epoch, a process or a version of the value is too long.
     #[error("a word of the value has {bytes} bytes, more than {MAX_WORD_BYTES}")]
     LongWord {
@@ -306,7 +313,7 @@ impl ClusterRecord {
             ClusterKey::Finding(id) | ClusterKey::Closed(id) => {
                 let record: FindingRecord = decode(value)?;
                 same_name(&record.id, id.as_str())?;
-                record.check()?;
+                let record = record.checked()?;
                 Ok(Self::Finding(Box::new(record)))
             }
         }
@@ -325,11 +332,32 @@ impl RoleRecord {
 }
 
 impl FindingRecord {
-    fn check(&self) -> Result<(), ClusterRecordError> {
+    /// The record with the severity and the hint of its kind, if its kind and its subject are valid.
+    fn checked(self) -> Result<Self, ClusterRecordError> {
         short_list("nodes", self.nodes.len(), MAX_ENTRIES)?;
         short_list("evidence", self.evidence.len(), MAX_ENTRIES)?;
         short_list("notified_open", self.notified_open.len(), MAX_ENTRIES)?;
-        short_list("notified_closed", self.notified_closed.len(), MAX_ENTRIES)
+        short_list("notified_closed", self.notified_closed.len(), MAX_ENTRIES)?;
+        let kind =
+            ClusterFindingKind::from_name(&self.name).ok_or(ClusterRecordError::OtherKind)?;
+        let is_group = self.group.as_ref().is_none_or(|group| Bucket::of_group(group).is_some());
+        let are_names = self.nodes.iter().all(|node| node.parse::<ClusterName>().is_ok());
+        if !is_group || !are_names {
+            return Err(ClusterRecordError::NoSubject);
+        }
+        Ok(Self { severity: kind.severity(), hint: kind.hint().to_owned(), ..self })
+    }
+
+    /// The same finding, of which this process knows only what another one has written: of the words in the record, only
+    /// the kind and the subject are used.
+    pub(crate) fn restated(self, reporter: &str) -> Self {
+        let subject = match (&self.group, self.nodes.first()) {
+            (Some(group), _) => format!("the group {group}"),
+            (None, Some(node)) => format!("node {node}"),
+            (None, None) => "the cluster".to_owned(),
+        };
+        let text = format!("an earlier reporter has found {} of {subject}", self.name);
+        Self { text, evidence: Vec::new(), reporter: reporter.to_owned(), ..self }
     }
 }
 

@@ -340,7 +340,9 @@ impl ClusterView {
             }
             Err(error) => {
                 let reason = match error {
-                    ClusterRecordError::Newer(_) => GoneReason::Newer,
+                    ClusterRecordError::Newer(_) | ClusterRecordError::OtherKind => {
+                        GoneReason::Newer
+                    }
                     _ => GoneReason::Invalid,
                 };
                 self.remove(&key);

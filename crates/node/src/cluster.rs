@@ -22,7 +22,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use vipwatch_api::{ClusterBasis, ClusterNeutron};
 use vipwatch_cluster::key::ClusterName;
-use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::session::{
     ClusterCounters, ClusterHandle, ConfirmationId, DeliveredFinding, NameHolder, RecordSource,
 };
@@ -32,7 +31,7 @@ use vipwatch_core::{Cause, ErrorChain, InstanceId};
 pub(crate) use self::inbox::ClusterInbox;
 use self::neutron::NeutronComparer;
 pub(crate) use self::neutron::{NeutronCounters, NeutronErrorKind};
-pub(crate) use self::own_part::OwnPart;
+pub(crate) use self::own_part::{OwnPart, OwnParts};
 use self::records::PublishedRecords;
 pub(crate) use self::settings::ClusterStartError;
 use crate::config::ClusterConfig;
@@ -153,14 +152,9 @@ impl ClusterService {
         self.0.with_session(ClusterHandle::basis)
     }
 
-    /// What a finding has to do with this node.
-    pub(crate) fn own_part(&self, view: &ClusterView, record: &FindingRecord) -> OwnPart {
-        OwnPart::of(&self.0.node, view, record.group.as_deref(), &record.nodes)
-    }
-
-    /// The instance of this node in a group; `None` if it has none.
-    pub(crate) fn own_instance(&self, view: &ClusterView, group: &str) -> Option<InstanceId> {
-        OwnPart::of(&self.0.node, view, Some(group), &[]).instance
+    /// What findings have to do with this node.
+    pub(crate) fn own_parts<'a>(&'a self, view: &'a ClusterView) -> OwnParts<'a> {
+        OwnParts::new(&self.0.node, view)
     }
 
     /// The configuration of the cluster.
@@ -238,6 +232,11 @@ impl ClusterService {
     /// A target has received a finding.
     pub(crate) fn notified(&self, delivered: DeliveredFinding) {
         self.0.with_session(|session| session.notified(delivered));
+    }
+
+    /// The events for all openings come again, for targets that are new.
+    pub(crate) fn repeat_openings(&self) {
+        self.0.with_session(ClusterHandle::repeat_openings);
     }
 
     /// Says in etcd that the node was stopped, and ends the session.

@@ -193,6 +193,18 @@ impl Etcd {
         command
     }
 
+    /// Runs `etcdctl` with this text as its input. Panics if it fails.
+    #[track_caller]
+    pub fn ctl_with_input(&self, args: &[&str], input: &str) {
+        let mut command = self.ctl_command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().expect("start etcdctl");
+        let mut stdin = child.stdin.take().expect("the input of etcdctl");
+        stdin.write_all(input.as_bytes()).expect("write the input");
+        drop(stdin);
+        assert!(child.wait().expect("wait for etcdctl").success(), "etcdctl {args:?} failed");
+    }
+
     /// The keys below a prefix and their values.
     pub fn entries(&self, prefix: &str) -> Vec<(String, String)> {
         let output = self.ctl(&["get", "--prefix", prefix]);
@@ -225,13 +237,8 @@ impl Etcd {
 
     /// Changes the password of a user. Tokens of earlier logins are not valid any more.
     pub fn set_password(&self, user: &str, password: &str) {
-        let mut command = self.ctl_command(&["user", "passwd", user, "--interactive=false"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut child = command.spawn().expect("start etcdctl");
-        let mut input = child.stdin.take().expect("the input of etcdctl");
-        writeln!(input, "{password}").expect("write the password");
-        drop(input);
-        assert!(child.wait().expect("wait for etcdctl").success(), "etcdctl user passwd failed");
+        let args = ["user", "passwd", user, "--interactive=false"];
+        self.ctl_with_input(&args, &format!("{password}\n"));
     }
 
     /// The number of leases.

@@ -291,3 +291,88 @@ fn a_finding_about_a_group_is_in_the_history_of_its_nodes_across_a_restart() {
         });
     }
 }
+
+/// A finding that no node has found.
+fn forged(id: &str, notified: &[&str]) -> String {
+    let record = serde_json::json!({
+        "schema": 1, "id": id, "name": "cluster-two-primaries", "severity": "broken", "confidence": "certain",
+        "group": GROUP, "nodes": ["a", "b"], "text": "CANARY \u{1b}[2J", "hint": "CANARY", "evidence": ["CANARY"],
+        "opened": "2026-01-01T00:00:00Z", "changed": "2026-01-01T00:00:00Z", "reporter": "CANARY",
+        "notified_open": notified,
+    });
+    record.to_string()
+}
+
+const DOMAIN: &str = "/vipwatch/v1/default";
+
+#[test]
+fn a_forged_finding_calls_no_target_for_its_opening_and_its_end_has_none_of_its_words() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let server = HttpServer::new(&[]);
+    let webhook = webhook("operations", &server);
+    let [a, b] = ["a", "b"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), &webhook));
+    a.netns.ip(ADD);
+    let (_process_a, _process_b) = (a.start(), b.start());
+    b.wait_for_members(&["a live primary", "b live backup"]);
+    for (id, notified) in [("forged-1", &[][..]), ("forged-2", &["operations"])] {
+        etcd.ctl(&["put", &format!("{DOMAIN}/finding/{id}"), &forged(id, notified)]);
+    }
+    etcd.ctl(&["del", &format!("{DOMAIN}/reporter")]);
+    wait_showing(
+        "the end of both",
+        || a.fixture.log(),
+        || etcd.entries(&format!("{DOMAIN}/finding/")).is_empty().then_some(()),
+    );
+    // A finding that is true comes after them.
+    b.netns.ip(ADD);
+    let bodies = || -> Vec<Value> {
+        let bodies = server.accepted_bodies().into_iter();
+        bodies.filter(|body| body["finding"]["name"] == "cluster-two-primaries").collect()
+    };
+    let is_open = |body: &Value| body["state"] == "open";
+    let show = || format!("{:#?}", bodies());
+    wait_showing("the opening", show, || bodies().iter().any(is_open).then_some(()));
+    let bodies = bodies();
+    assert_eq!(bodies.iter().filter(|body| is_open(body)).count(), 1, "{bodies:#?}");
+    let ended: Vec<&Value> = bodies.iter().filter(|body| body["state"] == "closed").collect();
+    assert_eq!(ended.len(), 1, "{bodies:#?}");
+    assert_eq!(ended[0]["cluster"]["group"], GROUP);
+    let words = [a.fixture.log(), b.fixture.log(), format!("{bodies:?}")].concat();
+    assert!(!words.contains("CANARY"), "{words}");
+}
+
+#[test]
+fn a_node_with_too_many_records_in_etcd_says_so_and_follows_its_instances() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let node = ClusterNode::new(&lab, "a", &etcd.endpoints(), "");
+    // Another process is the reporter, so that no node closes them.
+    let granted = etcd.ctl(&["lease", "grant", "600"]);
+    let lease = granted.split_whitespace().nth(1).unwrap();
+    let other = r#"{"schema":1,"node":"x","process":"x","at":"2026-01-01T00:00:00Z"}"#;
+    etcd.ctl(&["put", &format!("{DOMAIN}/reporter"), other, "--lease", lease]);
+    for batch in 0..120 {
+        let put = |number: i32| {
+            let id = format!("f-{batch}-{number}");
+            let value = forged(&id, &[]).replace('"', "\\\"").replace("\\u", "\\\\u");
+            format!("put {DOMAIN}/finding/{id} \"{value}\"\n")
+        };
+        let puts: String = (0..100).map(put).collect();
+        etcd.ctl_with_input(&["txn"], &format!("\n{puts}\n\n"));
+    }
+    let _process = node.start();
+    let findings = || node.fixture.run_text(&["findings"]);
+    wait_for("the finding", || {
+        findings().contains("2000 records more than this node keeps").then_some(())
+    });
+    assert!(findings().contains("node-cluster"), "{}", findings());
+    let ignored = query_json(&node.fixture, &["cluster", "status"]);
+    assert!(ignored.to_string().contains("beyond the limits"), "{ignored:#}");
+    // The kernel decides the role, whatever etcd has.
+    node.netns.ip(ADD);
+    crate::support::wait_for_role(&node.fixture, "VI_1", "primary");
+    node.wait_for_members(&["a live primary"]);
+    etcd.ctl(&["del", "--prefix", &format!("{DOMAIN}/finding/")]);
+    wait_for("the end of the finding", || (!findings().contains("node-cluster")).then_some(()));
+}

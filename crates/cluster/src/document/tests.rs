@@ -2,11 +2,10 @@
 //! Tests of the documents.
 
 use vipwatch_api::InstanceRole::{Backup, Primary};
-use vipwatch_api::{
-    ClusterConnectionState, ClusterHistoryItem, ClusterScope, ClusterSource, FindingSeverity,
-};
+use vipwatch_api::{ClusterConnectionState, ClusterHistoryItem, ClusterScope, ClusterSource};
 
 use super::*;
+use crate::findings::ClusterFindingKind;
 use crate::key::ClusterKey;
 use crate::record::{Confidence, FORMAT, RecentTransition, ReporterRecord, RoleRecord, encode};
 use crate::sample::{TestCluster, role_record, router, time, vrid_51};
@@ -26,12 +25,12 @@ fn basis() -> ClusterBasis {
     }
 }
 
-fn finding(id: &str, severity: FindingSeverity, closed: Option<i64>) -> FindingRecord {
+fn finding(id: &str, kind: ClusterFindingKind, closed: Option<i64>) -> FindingRecord {
     FindingRecord {
         schema: FORMAT,
         id: id.to_owned(),
-        name: "cluster-two-primaries".to_owned(),
-        severity,
+        name: kind.name().to_owned(),
+        severity: kind.severity(),
         confidence: Confidence::Certain,
         group: Some("vrrp:ipv4:51:192.0.2.80".to_owned()),
         nodes: vec!["a".to_owned()],
@@ -66,12 +65,12 @@ fn cluster() -> TestCluster {
     };
     cluster.put(&ClusterKey::Reporter, encode(&reporter));
     for record in [
-        finding("1-a", FindingSeverity::Wrong, None),
-        finding("2-b", FindingSeverity::Broken, None),
+        finding("1-a", ClusterFindingKind::Flapping, None),
+        finding("2-b", ClusterFindingKind::TwoPrimaries, None),
     ] {
         cluster.put(&ClusterKey::Finding(record.id.parse().unwrap()), encode(&record));
     }
-    let closed = finding("0-c", FindingSeverity::Broken, Some(40));
+    let closed = finding("0-c", ClusterFindingKind::TwoPrimaries, Some(40));
     cluster.put(&ClusterKey::Closed(closed.id.parse().unwrap()), encode(&closed));
     cluster
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The open findings, those of an earlier reporter included.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::condition::FindingCondition;
@@ -49,12 +50,24 @@ struct OpenFinding {
     record: FindingRecord,
     /// Whether an earlier reporter opened it.
     is_continued: bool,
+    /// Whether this evaluator has found it itself. Every client of etcd can write the record of an open finding.
+    is_evaluated: bool,
+}
+
+/// A condition with an open finding, or that is to have one.
+#[derive(Debug)]
+pub(super) struct SettledCondition {
+    pub(super) condition: FindingCondition,
+    /// Whether it has held long enough for this evaluator. Else there is the finding of an earlier reporter.
+    pub(super) is_evaluated: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct OpenClusterFindings {
     reporter: String,
     findings: BTreeMap<ClusterFindingSubject, OpenFinding>,
+    /// Further records about the subject of another one.
+    duplicates: Vec<FindingRecord>,
     /// The maximum number of findings.
     limit: usize,
     /// The number of findings that this evaluator has opened, so that each has an id of its own.
@@ -67,11 +80,30 @@ impl OpenClusterFindings {
         limit: usize,
         open: impl IntoIterator<Item = FindingRecord>,
     ) -> Self {
-        let known = open.into_iter().filter_map(|record| {
-            let subject = ClusterFindingSubject::of_record(&record)?;
-            Some((subject, OpenFinding { record, is_continued: true }))
-        });
-        Self { reporter: reporter.to_string(), findings: known.collect(), limit, opened: 0 }
+        let mut findings = BTreeMap::new();
+        let mut duplicates = Vec::new();
+        for record in open {
+            let Some(subject) = ClusterFindingSubject::of_record(&record) else { continue };
+            match findings.entry(subject) {
+                Entry::Vacant(entry) => {
+                    let (is_continued, is_evaluated) = (true, false);
+                    entry.insert(OpenFinding { record, is_continued, is_evaluated });
+                }
+                Entry::Occupied(_) => duplicates.push(record),
+            }
+        }
+        Self { reporter: reporter.to_string(), findings, duplicates, limit, opened: 0 }
+    }
+
+    /// Closes all but one of the records about each subject.
+    pub(super) fn close_duplicates(
+        &mut self,
+        time: EvaluationTime,
+    ) -> impl Iterator<Item = ClusterFindingChange> {
+        let (reporter, closed) = (self.reporter.clone(), Some(time.at));
+        std::mem::take(&mut self.duplicates).into_iter().map(move |record| {
+            ClusterFindingChange::Closed(FindingRecord { closed, ..record.restated(&reporter) })
+        })
     }
 
     /// Whether no more findings are opened.
@@ -114,12 +146,13 @@ impl OpenClusterFindings {
     pub(super) fn update_group(
         &mut self,
         group: &str,
-        settled: Vec<FindingCondition>,
+        settled: Vec<SettledCondition>,
         view: &ClusterView,
         time: EvaluationTime,
         changes: &mut Vec<ClusterFindingChange>,
     ) {
-        let subjects = settled.iter().map(|it| ClusterFindingSubject::group(it.kind, group));
+        let subjects =
+            settled.iter().map(|it| ClusterFindingSubject::group(it.condition.kind, group));
         let wanted: BTreeSet<ClusterFindingSubject> = subjects.collect();
         let all =
             ClusterFindingKind::ALL.iter().map(|kind| ClusterFindingSubject::group(*kind, group));
@@ -127,7 +160,7 @@ impl OpenClusterFindings {
             changes.extend(self.close(&subject, view, time));
         }
         for condition in settled {
-            let subject = ClusterFindingSubject::group(condition.kind, group);
+            let subject = ClusterFindingSubject::group(condition.condition.kind, group);
             changes.extend(self.set(subject, condition, view, time));
         }
     }
@@ -155,19 +188,22 @@ impl OpenClusterFindings {
         }
         for LostCondition { node, is_settled, condition } in conditions {
             if is_settled || self.contains(&subject(&node)) {
+                let condition = SettledCondition { condition, is_evaluated: is_settled };
                 changes.extend(self.set(subject(&node), condition, view, time));
             }
         }
     }
 
-    /// Opens a finding, or changes it if it is open with another content.
+    /// Opens a finding, or changes it if it is open with another content. The record of an earlier reporter stays as it is
+    /// until this evaluator has found the condition itself.
     fn set(
         &mut self,
         subject: ClusterFindingSubject,
-        condition: FindingCondition,
+        condition: SettledCondition,
         view: &ClusterView,
         time: EvaluationTime,
     ) -> Option<ClusterFindingChange> {
+        let SettledCondition { condition, is_evaluated } = condition;
         let condition = condition.shortened();
         let is_full = self.is_full();
         let Some(finding) = self.findings.get_mut(&subject) else {
@@ -175,15 +211,21 @@ impl OpenClusterFindings {
                 return None;
             }
             let record = self.new_record(&subject, condition, view, time);
-            let finding = OpenFinding { record: record.clone(), is_continued: false };
+            let (is_continued, is_evaluated) = (false, true);
+            let finding = OpenFinding { record: record.clone(), is_continued, is_evaluated };
             self.findings.insert(subject, finding);
             return Some(ClusterFindingChange::Opened(record));
         };
+        let was_evaluated = finding.is_evaluated;
+        finding.is_evaluated |= is_evaluated;
+        if !finding.is_evaluated {
+            return None;
+        }
         let record = &mut finding.record;
         let is_same = record.text == condition.text
             && record.confidence == condition.confidence
             && record.nodes == condition.nodes;
-        if is_same {
+        if is_same && was_evaluated {
             return None;
         }
         *record = with_notified(record, view);
@@ -192,8 +234,15 @@ impl OpenClusterFindings {
         record.text = condition.text;
         record.evidence = condition.evidence;
         record.reporter.clone_from(&self.reporter);
-        record.changed = time.at;
-        Some(ClusterFindingChange::Changed(record.clone()))
+        if !is_same {
+            record.changed = time.at;
+        }
+        let record = record.clone();
+        Some(if was_evaluated {
+            ClusterFindingChange::Changed(record)
+        } else {
+            ClusterFindingChange::Found { record, is_changed: !is_same }
+        })
     }
 
     fn close(
@@ -204,9 +253,15 @@ impl OpenClusterFindings {
     ) -> Option<ClusterFindingChange> {
         let finding = self.findings.remove(subject)?;
         let reporter = self.reporter.clone();
-        let closed = Some(time.at);
-        let record = FindingRecord { closed, reporter, ..with_notified(&finding.record, view) };
-        Some(ClusterFindingChange::Closed(record))
+        let mut record = with_notified(&finding.record, view);
+        if !finding.is_evaluated {
+            record = record.restated(&reporter);
+        }
+        Some(ClusterFindingChange::Closed(FindingRecord {
+            closed: Some(time.at),
+            reporter,
+            ..record
+        }))
     }
 
     fn new_record(

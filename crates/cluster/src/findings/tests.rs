@@ -94,6 +94,7 @@ fn words(changes: Vec<ClusterFindingChange>) -> Vec<String> {
     let word = |change| match change {
         ClusterFindingChange::Opened(record) => format!("+{}", short(&record)),
         ClusterFindingChange::Changed(record) => format!("~{}", short(&record)),
+        ClusterFindingChange::Found { record, .. } => format!("={}", short(&record)),
         ClusterFindingChange::Closed(record) => format!("-{}", short(&record)),
     };
     changes.into_iter().map(word).collect()

@@ -54,6 +54,8 @@ pub(super) struct SessionRequests {
     pub(super) marked: BTreeSet<InstanceId>,
     pub(super) confirmed: Option<ConfirmationId>,
     pub(super) delivered: BTreeSet<DeliveredFinding>,
+    /// The events for all openings are to come again.
+    pub(super) are_openings_wanted: bool,
     /// Neutron's answers about routers, each with the time of its request.
     pub(super) neutron: BTreeMap<InstanceId, (Instant, NeutronAnswer)>,
     pub(super) end: Option<SessionEnd>,
@@ -169,6 +171,12 @@ impl ClusterHandle {
     /// finding again.
     pub fn notified(&self, delivered: DeliveredFinding) {
         self.shared.requests().delivered.insert(delivered);
+        self.shared.wake.notify_one();
+    }
+
+    /// On the reporter: the events for all openings that it has found come again, for targets that are new.
+    pub fn repeat_openings(&self) {
+        self.shared.requests().are_openings_wanted = true;
         self.shared.wake.notify_one();
     }
 

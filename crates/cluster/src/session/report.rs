@@ -165,6 +165,7 @@ impl Worker {
         let Some(work) = &mut self.reporter else { return };
         let mut requests = self.shared.requests();
         let delivered = std::mem::take(&mut requests.delivered);
+        let are_openings_wanted = std::mem::take(&mut requests.are_openings_wanted);
         let answers = std::mem::take(&mut requests.neutron);
         drop(requests);
         let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -176,6 +177,14 @@ impl Worker {
             work.neutron_answered(router, answer, Moment::new(requested));
         }
         work.evaluate(&view, EvaluationTime { now, at: Timestamp::now() });
+        drop(view);
+        let mut events = work.take_events();
+        if are_openings_wanted {
+            events.extend(work.openings());
+        }
+        for event in events {
+            self.observer.event(event);
+        }
     }
 
     async fn write_findings(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {

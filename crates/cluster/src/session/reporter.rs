@@ -35,6 +35,8 @@ pub(super) struct ReporterWork {
     changed: BTreeSet<FindingId>,
     /// The oldest findings that have ended, which are too many.
     surplus: BTreeSet<FindingId>,
+    /// Events that need no write.
+    ready: Vec<ClusterEvent>,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,8 @@ struct ReportedFinding {
     revision: i64,
     /// Whether the node gets an event after the next write.
     is_new: bool,
+    /// Whether this reporter has found it itself. The opening of another one is not delivered.
+    is_evaluated: bool,
 }
 
 /// The findings of one transaction.
@@ -107,7 +111,8 @@ impl FindingBatch {
 }
 
 impl ReporterWork {
-    /// Continues the findings of the reporter before.
+    /// Continues the findings of the reporter before. Their records are those of any client of etcd: an opening is delivered when
+    /// this reporter has found the condition itself, and an end without words of the record.
     pub(super) fn new(
         view: &ClusterView,
         settings: &EvaluatorSettings,
@@ -115,11 +120,12 @@ impl ReporterWork {
         create_revision: i64,
     ) -> Self {
         let open: Vec<FindingRecord> = view.findings().cloned().collect();
-        let ended = view.closed_findings().filter(|record| !is_notified(record)).cloned();
+        let ended = view.closed_findings().filter(|record| !is_notified(record));
+        let ended = ended.map(|record| record.clone().restated(node.as_str()));
         let reported = open.iter().cloned().chain(ended).filter_map(|record| {
             let id: FindingId = record.id.parse().ok()?;
             let revision = view.finding(&id).map_or(0, |stored| stored.mod_revision);
-            Some((id, ReportedFinding { record, revision, is_new: false }))
+            Some((id, ReportedFinding { record, revision, is_new: false, is_evaluated: false }))
         });
         Self {
             keys: view.keys().clone(),
@@ -127,13 +133,28 @@ impl ReporterWork {
             findings: reported.collect(),
             changed: BTreeSet::new(),
             surplus: BTreeSet::new(),
+            ready: Vec::new(),
             evaluator: Evaluator::new(settings.clone(), node, open),
         }
     }
 
-    /// The events for findings with an opening or an end that some target may not have received.
+    /// The events for findings with an end that some target may not have received.
     pub(super) fn events(&self) -> Vec<ClusterEvent> {
-        self.findings.values().map(|finding| event(finding.record.clone())).collect()
+        let records = self.findings.values().map(|finding| &finding.record);
+        records.filter(|record| record.closed.is_some()).cloned().map(event).collect()
+    }
+
+    /// The events for the openings that this reporter has found and written, for targets that are new.
+    pub(super) fn openings(&self) -> Vec<ClusterEvent> {
+        let found =
+            self.findings.values().filter(|finding| finding.is_evaluated && !finding.is_new);
+        let open = found.filter(|finding| finding.record.closed.is_none());
+        open.map(|finding| event(finding.record.clone())).collect()
+    }
+
+    /// Removes and returns the events that need no write.
+    pub(super) fn take_events(&mut self) -> Vec<ClusterEvent> {
+        std::mem::take(&mut self.ready)
     }
 
     /// The revision that created the key `reporter`.
@@ -169,18 +190,30 @@ impl ReporterWork {
     /// Evaluates the view.
     pub(super) fn evaluate(&mut self, view: &ClusterView, time: EvaluationTime) {
         for change in self.evaluator.evaluate(view, time) {
-            let (record, is_new) = match change {
-                ClusterFindingChange::Opened(record) | ClusterFindingChange::Closed(record) => {
-                    (record, true)
+            match change {
+                ClusterFindingChange::Opened(record)
+                | ClusterFindingChange::Found { record, is_changed: true } => {
+                    self.set(record, true, true);
                 }
-                ClusterFindingChange::Changed(record) => (record, false),
-            };
-            self.set(record, is_new);
+                ClusterFindingChange::Closed(record) => self.set(record, true, false),
+                ClusterFindingChange::Changed(record) => self.set(record, false, true),
+                ClusterFindingChange::Found { record, is_changed: false } => self.found(record),
+            }
         }
         self.surplus = view.surplus_closed_findings(MAX_CLOSED_FINDINGS).into_iter().collect();
     }
 
-    fn set(&mut self, mut record: FindingRecord, is_new: bool) {
+    /// The record in etcd is right already.
+    fn found(&mut self, record: FindingRecord) {
+        let Ok(id) = record.id.parse::<FindingId>() else { return };
+        if let Some(finding) = self.findings.get_mut(&id) {
+            finding.record = record.clone();
+            finding.is_evaluated = true;
+            self.ready.push(event(record));
+        }
+    }
+
+    fn set(&mut self, mut record: FindingRecord, is_new: bool, is_evaluated: bool) {
         let Ok(id) = record.id.parse::<FindingId>() else { return };
         let before = self.findings.remove(&id);
         if let Some(before) = &before {
@@ -191,7 +224,7 @@ impl ReporterWork {
         let revision = before.as_ref().map_or(0, |before| before.revision);
         let is_new = is_new || before.is_some_and(|before| before.is_new);
         self.changed.insert(id.clone());
-        self.findings.insert(id, ReportedFinding { record, revision, is_new });
+        self.findings.insert(id, ReportedFinding { record, revision, is_new, is_evaluated });
     }
 
     /// The key of an open finding has changed at this revision. If another client has changed or deleted it, it is written
@@ -226,7 +259,8 @@ impl ReporterWork {
         let DeliveredFinding { id, target, is_closed } = delivered;
         let ended = |id: &FindingId| {
             let record = view.closed_findings().find(|record| record.id == id.as_str()).cloned();
-            record.map(|record| ReportedFinding { record, revision: 0, is_new: false })
+            let (revision, is_new, is_evaluated) = (0, false, false);
+            record.map(|record| ReportedFinding { record, revision, is_new, is_evaluated })
         };
         let known = self.findings.remove(&id).or_else(|| ended(&id));
         let Some(mut finding) = known else { return };

@@ -99,11 +99,13 @@ pub enum ClusterEvent {
         /// Whether this node is the reporter.
         is_reporter: bool,
     },
-    /// Only on the reporter: the finding is open. The node delivers it to the targets that are not in `notified_open`, and
-    /// calls [`ClusterHandle::notified`](super::ClusterHandle::notified) for each. The event comes again for every open finding after an election.
+    /// Only on the reporter: it has found that the finding is open. The node delivers it to the targets that are not in `notified_open`,
+    /// and calls [`ClusterHandle::notified`](super::ClusterHandle::notified) for each. After an election, the event comes again when the new
+    /// reporter has found the condition itself; a record in etcd alone is no event.
     FindingOpen(Box<FindingRecord>),
     /// Only on the reporter: the finding has ended. The node delivers it to the targets that are in `notified_open` and not in
-    /// `notified_closed`. The event comes again after an election for findings with an end that some targets have not received.
+    /// `notified_closed`. The event comes again after an election for findings with an end that some targets have not received. A reporter
+    /// that has not found the finding itself uses only the kind and the subject of its record.
     FindingClosed(Box<FindingRecord>),
 }
 

@@ -274,6 +274,7 @@ impl Worker {
         if self.reporter.is_none() {
             // The next reporter delivers the finding again.
             requests.delivered.clear();
+            requests.are_openings_wanted = false;
             requests.neutron.clear();
         }
         drop(requests);

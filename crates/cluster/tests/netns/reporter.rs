@@ -277,3 +277,92 @@ fn an_open_finding_that_another_client_deletes_or_overwrites_is_written_again() 
     wait_for("the finding after it was overwritten", is_written);
     assert_eq!(notified(elected, TWO).0.len(), 1, "it is not delivered again");
 }
+
+/// Makes a node elect the reporter again: the lease of another process has the key meanwhile.
+fn with_another_reporter(etcd: &Etcd, nodes: &[&TestNode], act: impl FnOnce()) {
+    let granted = etcd.ctl(&["lease", "grant", "600"]);
+    let lease = granted.split_whitespace().nth(1).unwrap();
+    etcd.ctl(&["put", REPORTER, OTHER, "--lease", lease]);
+    for node in nodes {
+        wait_for("another reporter", || (!node.handle.is_reporter()).then_some(()));
+    }
+    act();
+    etcd.ctl(&["lease", "revoke", lease]);
+}
+
+#[test]
+fn a_finding_that_ends_while_the_reporter_changes_has_its_end_delivered() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let [a, b] = ["a", "b"]
+        .map(|name| TestNode::start(lasting_session(&settings(&etcd), name), &[("r1", Primary)]));
+    let nodes = [&a, &b];
+    let elected = nodes[reporter(&nodes)];
+    let open = wait_showing("the finding", || show(&nodes), || notified(elected, TWO).0.pop());
+    let (id, target) = (open.id.parse().unwrap(), "pager".to_owned());
+    elected.handle.notified(DeliveredFinding { id, target, is_closed: false });
+    for node in nodes {
+        node.wait("the delivery", |view| view.findings().any(|it| it.notified_open == ["pager"]));
+    }
+    // The next reporter continues it, and no target is notified again.
+    with_another_reporter(&etcd, &nodes, || ());
+    let again = || nodes.iter().flat_map(|node| notified(node, TWO).0).nth(1);
+    let again = wait_showing("the finding again", || show(&nodes), again);
+    assert_eq!((again.id, again.notified_open), (open.id.clone(), vec!["pager".to_owned()]));
+    // This reporter never sees the condition.
+    with_another_reporter(&etcd, &nodes, || {
+        b.set("r1", Backup);
+        for node in nodes {
+            node.wait_role("r1", "b", Backup);
+        }
+    });
+    let end = || nodes.iter().find_map(|node| notified(node, TWO).1.pop());
+    let end = wait_showing("the end", || show(&nodes), end);
+    assert_eq!((end.id, end.notified_open), (open.id, vec!["pager".to_owned()]));
+}
+
+#[test]
+fn a_forged_finding_is_no_opening_and_its_end_has_none_of_its_words() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(lasting_session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    reporter(&[&a]);
+    let forge = |id: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let mut record = serde_json::json!({
+            "schema": 1, "id": id, "name": TWO, "severity": "odd", "confidence": "certain", "group": "router:r1",
+            "nodes": ["a", "b"], "text": "SECRET \u{1b}[2J", "hint": "SECRET", "evidence": ["SECRET"],
+            "opened": "2026-01-01T00:00:00Z", "changed": "2026-01-01T00:00:00Z", "reporter": "SECRET",
+        });
+        change(&mut record);
+        let kind = if record["closed"].is_null() { "finding" } else { "closed" };
+        etcd.ctl(&["put", &format!("/vipwatch/v1/test/{kind}/{id}"), &record.to_string()]);
+    };
+    forge("forged", &|_| ());
+    forge("told", &|record| record["notified_open"] = serde_json::json!(["pager"]));
+    forge("ended", &|record| {
+        record["closed"] = "2026-01-02T00:00:00Z".into();
+        record["notified_open"] = serde_json::json!(["pager"]);
+    });
+    forge("flapping", &|record| record["name"] = "cluster-flapping".into());
+    forge("local", &|record| record["name"] = "two-primaries".into());
+    forge("no-group", &|record| record["group"] = "SECRET\nSECRET".into());
+    forge("no-node", &|record| record["nodes"] = serde_json::json!(["SECRET SECRET"]));
+    a.wait("the unknown kind and the invalid subjects", |view| {
+        let ignored = view.ignored();
+        (ignored.newer_values, ignored.invalid_values) == (1, 2)
+    });
+    etcd.ctl(&["del", REPORTER]);
+    wait_for("the second election", || (a.handle.counters().elections >= 2).then_some(()));
+    let closed = || notified(&a, TWO).1.len() == 3;
+    wait_showing("the ends", || show(&[&a]), || closed().then_some(()));
+    let words = format!("{:?}", notified(&a, TWO).1);
+    assert!(!words.contains("SECRET") && !words.contains("Odd"), "{words}");
+    assert!(words.contains("router:r1"), "{words}");
+    // A finding that is true is opened after all of it.
+    let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &[("r1", Primary)]);
+    let open = wait_showing("the finding", || show(&[&a, &b]), || notified(&a, TWO).0.pop());
+    assert_eq!(notified(&a, TWO).0.len(), 1, "{open:?}");
+    for name in ["cluster-flapping", "two-primaries"] {
+        assert_eq!(notified(&a, name).0, [], "{name}");
+    }
+}

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which findings of the cluster concern this node.
 
+use std::collections::BTreeMap;
+
+use vipwatch_cluster::group::Group;
 use vipwatch_cluster::key::{Bucket, ClusterName};
+use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::view::ClusterView;
 use vipwatch_core::InstanceId;
 
@@ -14,43 +18,38 @@ pub(crate) struct OwnPart {
     pub(crate) instance: Option<InstanceId>,
 }
 
-impl OwnPart {
-    /// `group` and `nodes` are those of the finding.
-    pub(super) fn of(
-        own: &ClusterName,
-        view: &ClusterView,
-        group: Option<&str>,
-        nodes: &[String],
-    ) -> Self {
-        let is_named = nodes.iter().any(|node| node == own.as_str());
-        let groups = group.and_then(bucket_of).map(|bucket| view.groups_of(&bucket));
-        let group = groups.into_iter().flatten().find(|one| Some(one.id.as_str()) == group);
-        let members = group.into_iter().flat_map(|group| group.members);
-        let member = members.into_iter().find(|member| member.node == *own);
-        let instance = member.and_then(|member| member.record.instance.parse().ok());
-        Self { is_concerned: is_named || instance.is_some(), instance }
+/// The parts of many findings. The groups of each bucket are made once: any number of findings can name one bucket.
+pub(crate) struct OwnParts<'a> {
+    own: &'a ClusterName,
+    view: &'a ClusterView,
+    /// The groups of a bucket with an instance of this node.
+    buckets: BTreeMap<Bucket, Vec<(String, InstanceId)>>,
+}
+
+impl<'a> OwnParts<'a> {
+    pub(super) fn new(own: &'a ClusterName, view: &'a ClusterView) -> Self {
+        Self { own, view, buckets: BTreeMap::new() }
     }
-}
 
-/// The bucket of a group; `None` if the text is not the id of a group. That of a VRID ends with an address.
-fn bucket_of(group: &str) -> Option<Bucket> {
-    let Some(rest) = group.strip_prefix("vrrp:") else { return group.parse().ok() };
-    let mut parts = rest.splitn(3, ':');
-    let (family, vrid) = (parts.next()?, parts.next()?);
-    format!("vrrp:{family}:{vrid}").parse().ok()
-}
+    /// What a finding has to do with this node.
+    pub(crate) fn of(&mut self, record: &FindingRecord) -> OwnPart {
+        let is_named = record.nodes.iter().any(|node| node == self.own.as_str());
+        let instance = record.group.as_deref().and_then(|group| self.instance(group));
+        OwnPart { is_concerned: is_named || instance.is_some(), instance }
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_bucket_of_a_group_is_in_its_id() {
-        let bucket = |text: &str| bucket_of(text).map(|bucket| bucket.to_string());
-        assert_eq!(bucket("vrrp:ipv6:51:2001:db8::1").as_deref(), Some("vrrp:ipv6:51"));
-        assert_eq!(bucket("vrrp:ipv4:7:192.0.2.1").as_deref(), Some("vrrp:ipv4:7"));
-        assert_eq!(bucket("router:8b1c").as_deref(), Some("router:8b1c"));
-        assert_eq!(bucket("group:web").as_deref(), Some("group:web"));
-        assert_eq!(bucket("nonsense"), None);
+    /// The instance of this node in a group; `None` if it has none.
+    pub(crate) fn instance(&mut self, group: &str) -> Option<InstanceId> {
+        let bucket = Bucket::of_group(group)?;
+        let Self { own, view, buckets } = self;
+        let groups = buckets.entry(bucket).or_insert_with_key(|bucket| {
+            let groups = view.groups_of(bucket).into_iter();
+            let own_instance = |group: Group| {
+                let member = group.members.into_iter().find(|member| member.node == **own)?;
+                Some((group.id, member.record.instance.parse().ok()?))
+            };
+            groups.filter_map(own_instance).collect()
+        });
+        groups.iter().find(|(id, _)| id == group).map(|(_, instance)| instance.clone())
     }
 }

@@ -167,8 +167,9 @@ impl Node {
         let known = &self.cluster_findings;
         let changes = cluster.read(|view| {
             let news = view.findings().filter(|record| known.is_new(record));
+            let mut parts = cluster.own_parts(view);
             let news: Vec<(FindingRecord, OwnPart)> = news
-                .map(|record| (record, cluster.own_part(view, record)))
+                .map(|record| (record, parts.of(record)))
                 .filter(|(_, own)| own.is_concerned)
                 .map(|(record, own)| (record.clone(), own))
                 .collect();
@@ -204,7 +205,7 @@ impl Node {
         let group = known.item.group.as_deref();
         let own = || {
             let cluster = self.cluster.as_ref()?;
-            cluster.read(|view| cluster.own_instance(view, group?)).flatten()
+            cluster.read(|view| cluster.own_parts(view).instance(group?)).flatten()
         };
         let instance = known.instance.or_else(own);
         let item = match record {
@@ -222,11 +223,12 @@ impl Node {
     ) -> i64 {
         let seq = self.next_seq();
         let event = self.identity.cluster_finding(seq, state, item.clone());
-        let (finding, group, text) = (&item.name, item.group.as_deref(), &item.text);
+        // The text is that of the record, which any client of etcd can write.
+        let (finding, group) = (&item.name, item.group.as_deref());
         if state == FindingState::Closed {
             tracing::info!(finding, group, "finding of the cluster is over");
         } else {
-            tracing::warn!(finding, group, text, "finding of the cluster");
+            tracing::warn!(finding, group, "finding of the cluster");
         }
         self.publish_recorded("finding", instance, super::events::to_json(&event));
         seq
@@ -239,15 +241,12 @@ impl Node {
         };
         let targets = self.outlets.target_names();
         self.cluster_findings.retain_targets(|name| targets.iter().any(|known| **known == *name));
-        let open = cluster.read(|view| view.findings().cloned().collect::<Vec<_>>());
-        for record in open.into_iter().flatten() {
-            self.deliver_open(&cluster, &record);
-        }
+        cluster.repeat_openings();
     }
 
     /// On the reporter: delivers an open finding to the targets that have not received it.
     fn deliver_open(&mut self, cluster: &ClusterService, record: &FindingRecord) {
-        let own = cluster.read(|view| cluster.own_part(view, record));
+        let own = cluster.read(|view| cluster.own_parts(view).of(record));
         let seq = self.publish_open(record, own.and_then(|own| own.instance));
         let item = finding_item(record, FindingScope::Cluster);
         let notification = self.cluster_notification(seq, FindingState::Open, item);

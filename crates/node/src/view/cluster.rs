@@ -60,7 +60,8 @@ pub fn cluster_history(context: &ApiContext) -> ClusterHistory {
 pub(super) fn own_findings(context: &ApiContext) -> Vec<FindingItem> {
     let Some(cluster) = &context.cluster else { return Vec::new() };
     let found = cluster.read(|view| {
-        let own = view.findings().map(|record| (record, cluster.own_part(view, record)));
+        let mut parts = cluster.own_parts(view);
+        let own = view.findings().map(|record| (record, parts.of(record)));
         let own = own.filter(|(_, part)| part.is_concerned);
         own.map(|(record, part)| {
             let item = document::finding_item(record, FindingScope::Cluster);

@@ -58,7 +58,9 @@ fn a_new_reporter_continues_open_findings_and_does_not_open_them_again() {
     assert_eq!(lab.pass(5.0), ["+node-lost", "+two-primaries"]);
     let open = stored(&lab);
     lab.evaluator = new_evaluator(open.clone());
-    assert_eq!(lab.pass(600.0), [""; 0]);
+    // It has found them itself after their times, not because of the records.
+    assert_eq!(lab.pass(3.9), [""; 0]);
+    assert_eq!(lab.pass(600.0), ["=two-primaries", "=node-lost"]);
     assert_eq!(stored(&lab), open);
     lab.evaluator = new_evaluator(open.clone());
     lab.role("b", Backup);
@@ -103,6 +105,47 @@ fn a_new_reporter_closes_flapping_after_it_has_seen_ten_quiet_minutes() {
     lab.evaluator = new_evaluator(open);
     assert_eq!(lab.pass(599.0), [""; 0]);
     assert_eq!(lab.pass(2.0), ["-flapping"]);
+}
+
+#[test]
+fn the_end_of_a_finding_that_this_reporter_has_not_found_has_no_words_of_its_record() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Primary);
+    lab.pass(5.0);
+    let mut forged = stored(&lab).remove(0);
+    forged.text = "a secret".to_owned();
+    forged.evidence = vec!["a secret".to_owned()];
+    forged.reporter = "a secret".to_owned();
+    forged.notified_open = vec!["pager".to_owned()];
+    // Two records about one subject: both end.
+    let second = FindingRecord { id: "second".to_owned(), ..forged.clone() };
+    lab.evaluator = new_evaluator([forged, second]);
+    lab.role("b", Backup);
+    let changes = lab.pass_changes(600.0);
+    assert_eq!(changes.len(), 2, "{changes:?}");
+    for change in changes {
+        let ClusterFindingChange::Closed(record) = change else { panic!("{change:?}") };
+        assert!(!format!("{record:?}").contains("secret"), "{record:?}");
+        assert!(record.text.contains("vrrp:ipv4:51:192.0.2.80"), "{}", record.text);
+        assert_eq!(record.notified_open, ["pager"]);
+    }
+}
+
+#[test]
+fn a_forged_finding_does_not_shorten_the_time_of_a_condition() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Primary);
+    lab.pass(5.0);
+    let mut forged = stored(&lab).remove(0);
+    forged.text = "a secret".to_owned();
+    lab.role("b", Backup);
+    lab.pass(5.0);
+    lab.evaluator = new_evaluator([forged]);
+    // A failover, during which both nodes are primaries for a moment.
+    lab.role("b", Primary);
+    assert_eq!(lab.pass(1.0), [""; 0]);
+    lab.role("a", Backup);
+    assert_eq!(lab.pass(0.0), ["-two-primaries"]);
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn a_finding_about_many_nodes_fits_into_a_record() {
     for change in changes {
         let (ClusterFindingChange::Opened(record)
         | ClusterFindingChange::Changed(record)
+        | ClusterFindingChange::Found { record, .. }
         | ClusterFindingChange::Closed(record)) = change;
         let bytes = encode(&record).len();
         assert!(bytes <= MAX_VALUE_BYTES, "{}: {bytes}", record.name);

@@ -49,7 +49,8 @@ fn endpoints() -> Vec<String> {
 pub fn settings(number: usize) -> String {
     let (name, endpoints) = (NAMES[number], endpoints());
     format!(
-        "[node]\nname = {name:?}\n[cluster]\nendpoints = {endpoints:?}\nview = \"full\"\n{TIMES}"
+        "[node]\nname = {name:?}\n[cluster]\nendpoints = {endpoints:?}\nallow_unencrypted = true\n\
+         view = \"full\"\n{TIMES}"
     )
 }
 

@@ -35,8 +35,8 @@ impl Host {
         let fixture = NodeFixture::new(Path::new(PROGRAM), &directory).on(&netns);
         write(&fixture.keepalived_conf(), "");
         fixture.configure(&format!(
-            "[node]\nname = \"{name}\"\n[cluster]\nendpoints = {:?}\nheartbeat = \"1s\"\nlease = \"3s\"\n\
-             settle = \"500ms\"\n{INSTANCE}",
+            "[node]\nname = \"{name}\"\n[cluster]\nendpoints = {:?}\nallow_unencrypted = true\nheartbeat = \"1s\"\n\
+             lease = \"3s\"\nsettle = \"500ms\"\n{INSTANCE}",
             etcd.endpoints()
         ));
         Self { netns, fixture }

@@ -33,6 +33,8 @@ const HEARTBEATS_IN_LEASE: u32 = 3;
 pub struct ClusterConfig {
     /// The URLs of the servers of etcd, which are tried in turn. Without any, the cluster view is off.
     pub endpoints: Vec<String>,
+    /// Whether endpoints on other hosts may use plain HTTP.
+    pub allow_unencrypted: bool,
     /// The domain: nodes of different domains do not see each other.
     pub domain: ClusterName,
     /// Which groups this node follows.
@@ -79,6 +81,7 @@ impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
             endpoints: Vec::new(),
+            allow_unencrypted: false,
             domain: ClusterName::default_domain(),
             scope: ClusterScope::Own,
             ca: None,
@@ -102,6 +105,7 @@ impl ClusterConfig {
 
     pub(super) fn read(mut table: Table<'_, '_>, errors: &mut SettingErrors<'_>) -> Self {
         let mut config = Self { endpoints: read_endpoints(&mut table, errors), ..Self::default() };
+        set(&mut config.allow_unencrypted, table.flag("allow_unencrypted", errors));
         let domain = |text: &str| text.parse::<ClusterName>().map_err(|error| error.to_string());
         set(&mut config.domain, table.parsed("domain", errors, domain));
         set(&mut config.scope, table.parsed("view", errors, parse_view));
@@ -147,7 +151,7 @@ impl ClusterConfig {
         set(&mut self.slow_settle, table.parsed("slow_settle", errors, slow));
     }
 
-    /// A password is not sent to another host without encryption, and TLS needs `https://`.
+    /// Another host needs `https://` or consent, a password is not sent there without encryption, and TLS needs `https://`.
     fn check_encryption(&mut self, table: &Table<'_, '_>, errors: &mut SettingErrors<'_>) {
         let endpoints = || self.endpoints.iter().filter_map(|text| EtcdEndpoint::parse(text).ok());
         let plain: Vec<EtcdEndpoint> = endpoints().filter(|one| !one.is_encrypted()).collect();
@@ -160,6 +164,13 @@ impl ClusterConfig {
             errors.add(table.offset, text);
         }
         let exposed = plain.iter().find(|one| one.is_readable_in_transit());
+        if let (Some(exposed), false) = (exposed, self.allow_unencrypted) {
+            let text = format!(
+                "endpoints: {exposed} is another host, and its records could be read and changed in transit; use \
+                 https://, or set allow_unencrypted = true"
+            );
+            errors.add(table.offset, text);
+        }
         if let (Some(_), Some(exposed)) = (&self.login, exposed) {
             let text = format!(
                 "endpoints: the password would be sent to {exposed} without encryption; use https://"

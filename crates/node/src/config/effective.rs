@@ -105,6 +105,7 @@ struct WebSection<'c> {
 struct ClusterSection<'c> {
     /// Empty: the cluster view is off.
     endpoints: &'c [String],
+    allow_unencrypted: bool,
     domain: &'c str,
     view: ClusterScope,
     /// The names of the files; their content is never shown.
@@ -352,6 +353,7 @@ impl<'c> ClusterSection<'c> {
         let login = cluster.login.as_ref();
         Self {
             endpoints: &cluster.endpoints,
+            allow_unencrypted: cluster.allow_unencrypted,
             domain: cluster.domain.as_str(),
             view: cluster.scope,
             ca: cluster.ca.as_ref().map(ToString::to_string),

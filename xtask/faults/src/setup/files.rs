@@ -141,7 +141,7 @@ fn cluster_conf(cluster: &ClusterSettings, host: usize) -> String {
         |member: usize| format!("\"http://{}:2379\"", etcd_address((host + member) % HOSTS));
     let endpoints = (0..HOSTS).map(endpoint).collect::<Vec<String>>().join(", ");
     format!(
-        "[cluster]\nendpoints = [{endpoints}]\nview = \"{view}\"\nheartbeat = \"{heartbeat}s\"\n\
+        "[cluster]\nendpoints = [{endpoints}]\nallow_unencrypted = true\nview = \"{view}\"\nheartbeat = \"{heartbeat}s\"\n\
          lease = \"{lease}s\"\nsettle = \"{settle}s\"\nslow_settle = \"{slow_settle}s\"\n\
          min_backups = {min_backups}\n\
          [[notify]]\ninstances = [\"*\"]\n[[notify.webhook]]\nname = \"recorder\"\n\

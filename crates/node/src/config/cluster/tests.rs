@@ -63,7 +63,7 @@ fn a_lease_has_at_least_three_heartbeats() {
 
 #[test]
 fn secrets_need_encryption_and_both_parts() {
-    let login = "user = \"v\"\npassword = \"/p\"";
+    let login = "user = \"v\"\npassword = \"/p\"\nallow_unencrypted = true";
     let exposed = errors(&format!("endpoints = \"http://10.0.0.1:2379\"\n{login}"));
     assert!(exposed[0].contains("without encryption; use https://"), "{exposed:?}");
     let second = "endpoints = [\"http://127.0.0.1:2379\", \"http://10.0.0.2:2379\"]";
@@ -82,6 +82,26 @@ fn secrets_need_encryption_and_both_parts() {
     assert!(plain[0].contains("absolute path") && !plain[0].contains("hunter2"), "{plain:?}");
     let tls = errors("endpoints = \"http://127.0.0.1:1\"\nca = \"/ca.pem\"");
     assert!(tls[0].contains("need endpoints with https://"), "{tls:?}");
+}
+
+#[test]
+fn plain_http_to_another_host_needs_consent() {
+    for endpoint in
+        ["http://10.0.0.1:2379", "http://etcd.example:2379", "http://[2001:db8::1]:2379"]
+    {
+        let refused = errors(&format!("endpoints = {endpoint:?}"));
+        let expected = format!("endpoints: {endpoint} is another host");
+        assert!(
+            refused[0].starts_with(&expected) && refused[0].contains("allow_unencrypted"),
+            "{refused:?}"
+        );
+        let denied = errors(&format!("endpoints = {endpoint:?}\nallow_unencrypted = false"));
+        assert_eq!(denied, refused);
+        cluster(&format!("[cluster]\nendpoints = {endpoint:?}\nallow_unencrypted = true\n"));
+    }
+    for endpoint in ["http://127.0.0.1:2379", "http://[::1]:2379", "http://localhost:2379"] {
+        cluster(&format!("[cluster]\nendpoints = {endpoint:?}\n"));
+    }
 }
 
 fn write_file(path: &std::path::Path, text: &str) {

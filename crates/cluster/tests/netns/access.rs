@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-use vipwatch_api::ClusterConnectionState;
 use vipwatch_api::InstanceRole::{Backup, Primary};
+use vipwatch_api::{ClusterConnectionState, ClusterNodeState};
 use vipwatch_cluster::etcd::messages::RequestOp;
 use vipwatch_cluster::etcd::{
     ClientCertificate, EtcdConnection, EtcdError, EtcdErrorKind, EtcdLogin, EtcdPassword,
@@ -21,7 +21,7 @@ use vipwatch_testkit::{
 };
 
 use crate::failure::errors;
-use crate::node::{TestNode, lasting_session};
+use crate::node::{TestNode, lasting_session, state_of};
 use crate::support::{block_on, open, settings};
 
 /// An etcd with TLS that requires client certificates.
@@ -221,6 +221,68 @@ fn a_login_needs_the_right_password_and_covers_one_prefix() {
     with_login.login = None;
     assert_kind(&with_login, EtcdErrorKind::Access);
     assert!(!format!("{:?}", login("vipwatch", "secret")).contains("secret"));
+}
+
+/// The commands of the guide that create users, for this etcd. Each user has its name as its password.
+fn commands_of_the_guide() -> String {
+    let guide = include_str!("../../../../docs/guides/cluster.md");
+    let commands = guide.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    // `etcdctl user add` asks for a password.
+    let add = "etcdctl() { case \"$1 $2\" in \"user add\") command etcdctl user add \"$3:$3\" ;; *) command etcdctl \"$@\" ;; esac; }";
+    let commands: Vec<&str> =
+        commands.lines().filter(|line| !line.starts_with("export ETCDCTL_")).collect();
+    format!("set -eu\n{add}\n{}", commands.join("\n"))
+}
+
+#[test]
+fn with_the_users_of_the_guide_a_node_works_and_cannot_speak_for_another_one() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &commands_of_the_guide()]).env("ETCDCTL_API", "3");
+    let output = shell.env("ETCDCTL_ENDPOINTS", etcd.endpoint(0)).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let login = |user: &str| {
+        let (user, password) = (user.to_owned(), EtcdPassword::new(user.to_owned()));
+        EtcdSettings { login: Some(EtcdLogin { user, password }), ..settings(&etcd) }
+    };
+    let [one, two] = ["net-1", "net-2"].map(|name| {
+        let mut session = lasting_session(&login(&format!("vipwatch-{name}")), name);
+        session.domain = "default".parse().unwrap();
+        TestNode::start(session, &[("r1", Primary)])
+    });
+    for node in [&one, &two] {
+        node.wait_role("r1", "net-1", Primary);
+        node.wait_role("r1", "net-2", Primary);
+        node.wait("the finding of the reporter", |view| {
+            view.findings().any(|finding| finding.name == "cluster-two-primaries")
+        });
+    }
+    two.set("r1", Backup);
+    one.wait("the end of the finding", |view| view.closed_findings().next().is_some());
+    two.stop();
+    one.wait("the stop", |view| state_of(view, "net-2") == Some(ClusterNodeState::Stopped));
+    let write = |user: &str, key: &str| {
+        block_on(async {
+            let connection = open(&login(user)).await.unwrap();
+            let key = format!("/vipwatch/v1/default/{key}");
+            let puts = vec![RequestOp::put(&key, "forged", None)];
+            connection.commit(Vec::new(), puts, &key).await.map(|result| result.is_done)
+        })
+    };
+    for (user, key) in [
+        ("vipwatch-net-1", "node/net-2"),
+        ("vipwatch-net-1", "member/net-2"),
+        ("vipwatch-net-1", "node/net-11"),
+        ("vipwatch-reader", "role/router:r1/net-1/r1"),
+        ("vipwatch-reader", "reporter"),
+    ] {
+        let refused = write(user, key);
+        assert!(matches!(refused, Err(EtcdError::Permission { .. })), "{user} {key}: {refused:?}");
+    }
+    // What the layout of the keys does not prevent.
+    assert!(matches!(write("vipwatch-net-1", "role/router:r1/net-2/r1"), Ok(true)));
+    assert_eq!(errors(&one, EtcdErrorKind::Access), 0);
 }
 
 #[test]

@@ -16,6 +16,7 @@ Usage: cargo xtask bench NAME [--quick] [--json FILE]
 Benches:
   cluster   Measure the cluster view with a real etcd: from a role change to the view of another node, with 1, 1,000 and
             10,000 changes at once; memory; 100 nodes with 100 instances each
+  discovery Measure a scan of 5,000 routers, and the time to state files while a hostile configuration is read
   dropin    Measure the drop-in, the script of Neutron 29.0.0 and the daemon of Neutron 28.0.2: time from the
             change of an address to the state file and to the agent, CPU time, memory, processes
   announce  Measure gratuitous ARP of the drop-in and of arping, for 1, 100 and 1,000 addresses
@@ -31,6 +32,7 @@ Options:
   --json FILE  Write the results to FILE as JSON too
 
 The results are printed as a Markdown table. docs/reference/bench-NAME.md explains every row.
+VIPWATCH_BEFORE=PROGRAM compares `discovery` with an earlier build.
 The environment variable VIPWATCH_NAMESPACES=N measures `node` and `witness` at N namespaces only.
 VIPWATCH_BROWSER_REPORT=FILE adds the frame times that the test of the dashboard has written to FILE to `web`.
 Neutron is installed from PyPI, once, below ~/.cache/vipwatch. Close other programs first: they change the results.
@@ -40,7 +42,8 @@ Examples:
   VIPWATCH_NAMESPACES=1000 cargo xtask bench node --json node.json
 ";
 
-const NAMES: [&str; 7] = ["cluster", "dropin", "announce", "node", "receiver", "web", "witness"];
+const NAMES: [&str; 8] =
+    ["cluster", "discovery", "dropin", "announce", "node", "receiver", "web", "witness"];
 
 /// Runs every bench with `--quick`, one after the other, so that none stops working unnoticed.
 pub fn all_quickly() -> TaskResult {
@@ -71,6 +74,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     provision::programs(match name {
         "node" | "receiver" => &[provision::PEERS],
         "cluster" => &[provision::ETCD],
+        "discovery" => &[],
         "web" => &[provision::KEEPALIVED],
         "witness" => &[provision::KEEPALIVED, provision::IPERF3],
         "dropin" => &[provision::PEERS, provision::C_COMPILER],
@@ -89,6 +93,8 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         paths.push(("VIPWATCH_LIMIT", build_limit()?));
     }
     paths.extend(json.map(|path| ("VIPWATCH_JSON", path)));
+    let before = std::env::var_os("VIPWATCH_BEFORE").map(PathBuf::from);
+    paths.extend(before.map(|path| ("VIPWATCH_BEFORE", path)));
     let environment: Vec<_> =
         paths.iter().map(|(name, path)| (*name, path.display().to_string())).collect();
     let mut line = vec!["bench", &program, name];

@@ -7,6 +7,7 @@
 mod announce;
 mod args;
 mod cluster;
+mod discovery;
 mod dropin;
 mod measure;
 mod node;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let bench = match std::env::args().nth(1).as_deref() {
         Some("announce") => announce::run,
         Some("cluster") => cluster::run,
+        Some("discovery") => discovery::run,
         Some("dropin") => dropin::run,
         Some("node") => node::run,
         Some("receiver") => receiver::run,

@@ -179,17 +179,18 @@ pub fn has_net_admin(pid: u32) -> io::Result<bool> {
 /// Whether a process is in the user namespace of this one. In another one, user id 0 and every capability mean nothing
 /// here. Needs `PTRACE_MODE_READ`.
 pub fn has_own_user_namespace(pid: u32) -> io::Result<bool> {
-    is_same_file(pid, "ns/user")
+    match file_identity(Path::new("/proc/self/ns/user")) {
+        Ok(own) => Ok(file_identity(&entry(pid, "ns/user"))? == own),
+        // A kernel without user namespaces.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether a process has the root directory of this one. A process in a container has another one. Needs
 /// `PTRACE_MODE_READ`.
 pub fn has_own_root(pid: u32) -> io::Result<bool> {
-    is_same_file(pid, "root")
-}
-
-fn is_same_file(pid: u32, name: &str) -> io::Result<bool> {
-    Ok(file_identity(&entry(pid, name))? == file_identity(&Path::new("/proc/self").join(name))?)
+    Ok(file_identity(&entry(pid, "root"))? == file_identity(Path::new("/proc/self/root"))?)
 }
 
 /// The working directory of a process, as a path in its own root directory.
@@ -377,13 +378,7 @@ pub fn is_frozen(directory: &Path) -> bool {
 pub fn shares_root(pid: u32) -> io::Result<bool> {
     // ORDER: the user namespace comes first. In one of its own, any user can choose as root directory a file system
     // that a process of that user serves (FUSE), and that never answers.
-    match fs::read_link("/proc/self/ns/user") {
-        Ok(own) if own != fs::read_link(entry(pid, "ns/user"))? => return Ok(false),
-        // A kernel without user namespaces.
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    Ok(file_identity(&entry(pid, "root"))? == file_identity(Path::new("/proc/self/root"))?)
+    Ok(has_own_user_namespace(pid)? && has_own_root(pid)?)
 }
 
 /// The device and inode of a file, which are the same for every path that leads to it.

@@ -47,7 +47,7 @@ use crate::discovery::InstanceConfig;
 /// A configuration that a process of keepalived uses or has used, for discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSource {
-    /// The file as a path of this program, or as `/proc/PID/root/PATH` if only the process sees it.
+    /// The file as a path of this program, or below `/proc/PID/root` if only the process sees it.
     pub file: Arc<Path>,
     /// The network namespace of the process.
     pub netns: ProcessNetns,

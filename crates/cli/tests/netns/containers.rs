@@ -26,7 +26,7 @@ const BUILD: &str = r#"
 set -e
 files=$1 shared=$2; shift 2
 mount -t tmpfs tmpfs "$files/root"
-cp -a "$files/files/." "$files/root/"
+cp -a "$files/files/." "$files/root"
 cd "$files/root"
 mkdir -p usr proc dev tmp run etc var/lib/neutron
 mount --rbind /usr usr
@@ -424,7 +424,8 @@ fn a_fake_memory_file_of_keepalived_neither_fills_the_memory_nor_blocks_the_node
     lab.wait_for_role(&lab.name, "backup");
     // A file that is younger than the process makes the node compare it with the memory file.
     let pid = lab.containers()[0]["pid"].as_u64().unwrap();
-    write(Path::new(&format!("/proc/{pid}/root/etc/k.conf")), &format!("{conf}\n# changed\n"));
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    write(&root.join("etc/k.conf"), &format!("{conf}\n# changed\n"));
     lab.wait_for_findings(&lab.name, &["keepalived-vrrp-child-missing"]);
     lab.netns.ip("address add 192.0.2.9/24 dev eth0");
     lab.wait_for_role(&lab.name, "primary");

@@ -59,7 +59,7 @@ pub struct KeepalivedProcess {
     pub command_line: CommandLine,
     /// The path of the configuration in the root directory of the process.
     pub config: PathBuf,
-    /// The configuration as a path of this program, or as `/proc/PID/root/PATH` if only the process sees that file.
+    /// The configuration as a path of this program, or below `/proc/PID/root` if only the process sees that file.
     pub file: PathBuf,
     /// Whether the process has another root directory than this program: that of a container. The kernel proves that it
     /// runs, and in which network namespace. Its command line and files prove nothing about this machine.

@@ -185,6 +185,12 @@ fn log_privileges(
     retained: RetainedPrivileges,
     permitted_before: CapabilitySet,
 ) {
+    if retained.has_groups {
+        let message = format_args!(
+            "Cannot leave the supplementary groups: CAP_SETGID is missing; the monitor keeps the rights of its groups"
+        );
+        log.line(Level::Warning, message);
+    }
     if retained.has_bounding_set {
         let message = format_args!(
             "Cannot empty the bounding set of capabilities: CAP_SETPCAP is missing; no_new_privs prevents their use"

@@ -55,6 +55,8 @@ pub enum PrivilegeError {
 /// Privileges that could not be dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetainedPrivileges {
+    /// The process has supplementary groups, because it keeps its user and lacks `CAP_SETGID`.
+    pub has_groups: bool,
     /// The bounding set could not be emptied, because this process lacks `CAP_SETPCAP`. `no_new_privs` keeps its
     /// capabilities out of reach.
     pub has_bounding_set: bool,
@@ -87,11 +89,9 @@ pub fn drop_privileges(
 ) -> Result<RetainedPrivileges, PrivilegeError> {
     let Identity { user, group } = identity;
     let is_change = identity != Identity::current();
-    if let Err(errno) = rustix::thread::set_thread_groups(&[]) {
-        // A process that is not root may not change its groups; it then keeps the groups it was started with.
-        if rustix::process::geteuid().is_root() && is_change {
-            return Err(PrivilegeError::Groups(errno.into()));
-        }
+    let has_groups = !leave_groups(group)?;
+    if has_groups && is_change {
+        return Err(PrivilegeError::Groups(Errno::PERM.into()));
     }
     let has_bounding_set = !drop_bounding_set(keep)?;
     if is_change {
@@ -110,7 +110,21 @@ pub fn drop_privileges(
         .map_err(|errno| PrivilegeError::Capabilities(errno.into()))?;
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| PrivilegeError::NoNewPrivileges(errno.into()))?;
-    Ok(RetainedPrivileges { has_bounding_set })
+    Ok(RetainedPrivileges { has_groups, has_bounding_set })
+}
+
+/// Leaves all groups but `group`, the group of this process; false if this process is in others and lacks the right to
+/// leave them.
+fn leave_groups(group: u32) -> Result<bool, PrivilegeError> {
+    let failed = |errno: Errno| PrivilegeError::Groups(errno.into());
+    match rustix::thread::set_thread_groups(&[]) {
+        Ok(()) => Ok(true),
+        Err(Errno::PERM) => {
+            let groups = rustix::process::getgroups().map_err(failed)?;
+            Ok(groups.iter().all(|one| one.as_raw() == group))
+        }
+        Err(errno) => Err(failed(errno)),
+    }
 }
 
 /// Removes all capabilities but `keep` from the bounding set, so that a program that this process executes cannot get

@@ -138,6 +138,39 @@ fn a_bounding_set_that_cannot_be_emptied_is_logged_and_grants_nothing() {
     crate::reap(child);
 }
 
+/// Group 4 may read the system's logs on Debian.
+#[test]
+fn groups_that_cannot_be_left_are_logged_if_the_user_stays_and_an_error_otherwise() {
+    let (_lab, mut router, agent) = fixture(Release::V29);
+    let in_group = |router: &Router, missing: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--groups", "4", "--bounding-set", missing, "--inh-caps", missing]);
+        let agents = router.command(&subject());
+        command.arg(agents.get_program()).args(agents.get_args());
+        command
+    };
+    let child = in_group(&router, "-setpcap").spawn().unwrap();
+    agent.wait_for_words(&["backup"]);
+    let pid = wait_for("the pid file", || vipwatch_testkit::monitor::read_pid(&router.pid_file()));
+    assert_eq!(status(pid, "Groups"), "", "with the right to leave it");
+    router.stop();
+    crate::reap(child);
+    assert!(!router.log().contains("Cannot leave the supplementary groups"), "{}", router.log());
+
+    let child = in_group(&router, "-setgid").spawn().unwrap();
+    router.wait_for_log("Cannot leave the supplementary groups: CAP_SETGID is missing");
+    let pid = wait_for("the pid file", || vipwatch_testkit::monitor::read_pid(&router.pid_file()));
+    assert_eq!(status(pid, "Groups"), "4");
+    router.stop();
+    crate::reap(child);
+
+    router.give_to(NOBODY);
+    let output = in_group(&router, "-setgid").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("cannot leave the supplementary groups"), "{output:?}");
+    assert!(!output.status.success());
+}
+
 #[test]
 fn a_user_can_be_given_by_name() {
     let (_lab, mut router, agent) = fixture(Release::V29);

@@ -9,9 +9,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libfuzzer_sys::fuzz_target;
 use vipwatch_core::announce::AnnounceSource;
 use vipwatch_core::snapshot::Mac;
+use vipwatch_fuzz::within_budget;
 use vipwatch_linux::announce::{AddressClaim, announcement, decode_claim, probe};
 
-fuzz_target!(|frame: &[u8]| {
+fuzz_target!(|frame: &[u8]| within_budget(frame.len(), || {
     if let Some(AddressClaim { ip, mac }) = decode_claim(frame) {
         let contains = |bytes: &[u8]| frame.windows(bytes.len()).any(|window| window == bytes);
         assert!(contains(&mac.0), "{mac:?}");
@@ -25,7 +26,7 @@ fuzz_target!(|frame: &[u8]| {
         }
     }
     read_back(frame);
-});
+}));
 
 /// Builds announcements from the same bytes, and reads them back.
 fn read_back(bytes: &[u8]) {

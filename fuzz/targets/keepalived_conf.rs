@@ -6,11 +6,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use vipwatch_core::keepalived::{Source, configuration};
+use vipwatch_fuzz::Budget;
 
-fuzz_target!(|text: &str| {
+/// A few lines can stand for 16 MiB: repetitions, and definitions that refer to themselves.
+const BUDGET: Budget = Budget { memory: 64 << 20, work: 1 << 30 };
+
+fuzz_target!(|text: &str| BUDGET.run(text.len(), || {
     let mut problems = Vec::new();
     let first = Source::alone(text.to_owned());
     for instance in configuration(first, &mut (), "node", &mut problems).instances {
         assert!(!instance.addresses.is_empty(), "{instance:?}");
     }
-});
+}));

@@ -6,6 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use vipwatch_core::Observation;
+use vipwatch_fuzz::within_budget;
 use vipwatch_linux::netlink::decode::facts::{address_facts, link_facts};
 use vipwatch_linux::netlink::decode::{Message, envelopes, messages};
 
@@ -16,7 +17,7 @@ const NEW_ADDRESS: u16 = 20;
 /// Length of `struct nlmsghdr`.
 const HEADER_BYTES: usize = 16;
 
-fuzz_target!(|datagram: &[u8]| {
+fuzz_target!(|datagram: &[u8]| within_budget(datagram.len(), || {
     let all: Vec<_> = messages(datagram).collect();
     let is_error_last = all.iter().rev().skip(1).all(Result::is_ok);
     assert!(is_error_last, "decoding ends after a malformed message");
@@ -30,7 +31,7 @@ fuzz_target!(|datagram: &[u8]| {
             assert_agreement(header.kind, body, message);
         }
     }
-});
+}));
 
 /// Checks that the short and the detailed reader of one message agree.
 fn assert_agreement(kind: u16, body: &[u8], message: &Message) {

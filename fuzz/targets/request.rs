@@ -4,9 +4,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use vipwatch_fuzz::within_budget;
 use vipwatch_receiver::request::{MAX_HEAD_BYTES, RequestProgress, parse};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz_target!(|bytes: &[u8]| within_budget(bytes.len(), || {
     let whole = parse(bytes);
     if let RequestProgress::Report(report, length) = &whole {
         assert!(*length <= bytes.len(), "longer than the input");
@@ -22,4 +23,4 @@ fuzz_target!(|bytes: &[u8]| {
             decided => return assert_eq!(decided, whole, "after {length} bytes"),
         }
     }
-});
+}));

@@ -6,8 +6,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use vipwatch_core::vrrp::{VrrpFamily, decode};
+use vipwatch_fuzz::within_budget;
 
-fuzz_target!(|packet: &[u8]| {
+fuzz_target!(|packet: &[u8]| within_budget(packet.len(), || {
     let decoded = decode(packet);
     let padded = [packet, &[0; 18]].concat();
     let Ok(advert) = decoded else { return };
@@ -18,4 +19,4 @@ fuzz_target!(|packet: &[u8]| {
     assert_eq!(advert.addresses().count() * length, advert.address_bytes.len());
     assert!(advert.addresses().count() <= 255);
     assert!(!advert.is_routed() || !advert.destination.is_multicast());
-});
+}));

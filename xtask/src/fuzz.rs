@@ -21,6 +21,14 @@ Targets (all of them unless one is given):
   netlink          Netlink messages of the kernel
   frame            Ethernet frames with ARP or IPv6 neighbour discovery
   vrrp             IP packets with VRRP adverts
+  routes           Routes and routing rules of the kernel
+  proc             Files of /proc
+  cluster          Keys and values of etcd
+  hook_protocol    Messages to and from the hook runner
+  vipwatch_toml    The node's configuration
+
+A target also fails if an input takes more than 10 seconds, or more memory than its budget (fuzz/src/lib.rs): the budget
+grows with the length of the input.
 
   --seconds N  Run each target, or the comparison, for N seconds (default 60)
 
@@ -33,7 +41,22 @@ An input that makes a parser fail, or a file with a difference, is kept below ta
 ";
 
 /// The names of all targets. Each is a program in `fuzz/targets` with its first inputs in `fuzz/corpus`.
-pub const TARGETS: [&str; 5] = ["request", "keepalived_conf", "netlink", "frame", "vrrp"];
+pub const TARGETS: [&str; 10] = [
+    "request",
+    "keepalived_conf",
+    "netlink",
+    "frame",
+    "vrrp",
+    "routes",
+    "proc",
+    "cluster",
+    "hook_protocol",
+    "vipwatch_toml",
+];
+
+/// The limits of one input, which libFuzzer checks: seconds, and the memory of the process in MiB. The memory of an input is
+/// limited by `fuzz/src/lib.rs`.
+const INPUT_LIMITS: [&str; 3] = ["-max_len=16384", "-timeout=10", "-rss_limit_mb=512"];
 
 /// Flags for the coverage counters of libFuzzer. They use no sanitizer and so need no nightly compiler.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \
@@ -104,7 +127,7 @@ fn run_target(programs: &Path, target: &str, kept: &Path, limits: &[&str]) -> Ta
         std::fs::create_dir_all(directory)?;
     }
     let mut command = Command::new(programs.join(target));
-    command.args(["-print_final_stats=1", "-verbosity=0", "-timeout=10", "-max_len=16384"]);
+    command.args(["-print_final_stats=1", "-verbosity=0"]).args(INPUT_LIMITS);
     command.arg(format!("-artifact_prefix={}/", broken.display())).args(limits).arg(kept);
     let output = command.arg(&seeds).output()?;
     let log = String::from_utf8_lossy(&output.stderr);

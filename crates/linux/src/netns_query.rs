@@ -12,6 +12,9 @@
 pub(crate) mod request;
 mod routing;
 
+#[cfg(fuzzing)]
+pub use self::routing::fuzzing;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 

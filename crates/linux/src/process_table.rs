@@ -138,13 +138,16 @@ pub fn name(pid: u32) -> io::Result<String> {
 
 /// The words of the command line, with the name of the program; empty for a process that has ended.
 pub fn command_line(pid: u32) -> io::Result<Vec<String>> {
-    let text = read(pid, "cmdline")?;
-    let words = text.strip_suffix(b"\0").unwrap_or(&text);
+    Ok(parse_command_line(&read(pid, "cmdline")?))
+}
+
+fn parse_command_line(text: &[u8]) -> Vec<String> {
+    let words = text.strip_suffix(b"\0").unwrap_or(text);
     if words.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let words = words.split(|byte| *byte == 0);
-    Ok(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 /// The words `NAME=VALUE` of the environment with which a process was started. Needs `PTRACE_MODE_READ`.
@@ -212,14 +215,17 @@ pub fn netns(pid: u32) -> io::Result<NetnsId> {
 
 /// The pids of a process in its own and all outer pid namespaces that this process sees, the innermost last.
 pub fn nested_pids(pid: u32) -> io::Result<Vec<u32>> {
-    let text = read(pid, "status")?;
-    let text = String::from_utf8_lossy(&text);
+    Ok(parse_nested_pids(pid, &read(pid, "status")?))
+}
+
+fn parse_nested_pids(pid: u32, status: &[u8]) -> Vec<u32> {
+    let text = String::from_utf8_lossy(status);
     let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
     // Linux has the line since version 4.1.
-    Ok(line.map_or_else(
+    line.map_or_else(
         || vec![pid],
         |line| line.split_ascii_whitespace().filter_map(|one| one.parse().ok()).collect(),
-    ))
+    )
 }
 
 /// Whether `pid` names a process and not one of its further threads, which `/proc` does not list, but opens.
@@ -317,25 +323,64 @@ pub fn netlink_ports(pid: u32) -> io::Result<Vec<u32>> {
 pub fn raw_socket_inodes(pid: u32, protocol: u8) -> Vec<u64> {
     let mut inodes = Vec::new();
     for file in ["net/raw", "net/raw6"] {
-        let text = read(pid, file).unwrap_or_default();
-        for line in String::from_utf8_lossy(&text).lines().skip(1) {
-            // "  112: 00000000:0070 00000000:0000 07 …": the number of the protocol stands where others have a port.
-            let mut fields = line.split_ascii_whitespace();
-            let port = fields.nth(1).and_then(|local| local.rsplit_once(':'));
-            let port = port.and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
-            if port == Some(u16::from(protocol)) {
-                inodes.extend(fields.nth(7).and_then(|inode| inode.parse::<u64>().ok()));
-            }
-        }
+        inodes.extend(parse_raw_sockets(&read(pid, file).unwrap_or_default(), protocol));
     }
     inodes
+}
+
+fn parse_raw_sockets(text: &[u8], protocol: u8) -> Vec<u64> {
+    let text = String::from_utf8_lossy(text);
+    let inodes = text.lines().skip(1).filter_map(|line| {
+        // "  112: 00000000:0070 00000000:0000 07 …": the number of the protocol stands where others have a port.
+        let mut fields = line.split_ascii_whitespace();
+        let (_, port) = fields.nth(1)?.rsplit_once(':')?;
+        let is_wanted = u16::from_str_radix(port, 16) == Ok(u16::from(protocol));
+        fields.nth(7)?.parse().ok().filter(|_| is_wanted)
+    });
+    inodes.collect()
+}
+
+/// The parsers of the files, on any bytes.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use std::path::PathBuf;
+
+    use super::ProcessStat;
+
+    /// Parses `/proc/PID/stat`.
+    pub fn stat(pid: u32, text: &[u8]) -> Option<ProcessStat> {
+        super::parse_stat(pid, text)
+    }
+
+    /// Parses `/proc/PID/cmdline`.
+    pub fn command_line(text: &[u8]) -> Vec<String> {
+        super::parse_command_line(text)
+    }
+
+    /// Parses the line `NSpid:` of `/proc/PID/status`.
+    pub fn nested_pids(pid: u32, text: &[u8]) -> Vec<u32> {
+        super::parse_nested_pids(pid, text)
+    }
+
+    /// Parses `/proc/PID/cgroup`.
+    pub fn freezer_directories(text: &[u8]) -> Vec<PathBuf> {
+        super::parse_freezer_directories(text)
+    }
+
+    /// Parses `/proc/PID/net/raw`.
+    pub fn raw_sockets(text: &[u8], protocol: u8) -> Vec<u64> {
+        super::parse_raw_sockets(text, protocol)
+    }
 }
 
 /// The cgroups of a process in which it can be frozen: directories of the unified hierarchy and of the `freezer`
 /// controller of version 1.
 pub fn freezer_directories(pid: u32) -> io::Result<Vec<PathBuf>> {
-    let text = read(pid, "cgroup")?;
-    let text = String::from_utf8_lossy(&text);
+    Ok(parse_freezer_directories(&read(pid, "cgroup")?))
+}
+
+fn parse_freezer_directories(text: &[u8]) -> Vec<PathBuf> {
+    let text = String::from_utf8_lossy(text);
     let mut directories = Vec::new();
     for line in text.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -351,7 +396,7 @@ pub fn freezer_directories(pid: u32) -> io::Result<Vec<PathBuf>> {
         let relative = path.trim_start_matches('/');
         directories.extend(mount.map(|mount| mount.join(relative)));
     }
-    Ok(directories)
+    directories
 }
 
 /// Where the unified hierarchy is mounted; `None` if it is not.

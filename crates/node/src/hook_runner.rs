@@ -26,3 +26,23 @@ pub const SOCKET: &str = "/run/vipwatch-hook-runner/socket";
 
 /// The user of the node, from which the runner accepts requests besides root.
 pub const NODE_USER: &str = "vipwatch";
+
+/// The messages of the runner, on any bytes.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use super::protocol::{RunAnswer, RunRequest, receive, send};
+
+    /// Receives a request and sends it again; `None` if the bytes have none.
+    pub fn resent_request(bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut sent = Vec::new();
+        send(&mut sent, &receive::<RunRequest>(bytes).ok()?).ok()?;
+        Some(sent)
+    }
+
+    /// The same for an answer.
+    pub fn resent_answer(bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut sent = Vec::new();
+        send(&mut sent, &receive::<RunAnswer>(bytes).ok()?).ok()?;
+        Some(sent)
+    }
+}

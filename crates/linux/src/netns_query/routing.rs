@@ -155,3 +155,21 @@ fn collect<T>(
         }
     }
 }
+
+/// The decoders, on any bytes.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use vipwatch_core::routing::{RouteFacts, RuleFacts};
+
+    use super::decode;
+
+    /// Decodes the body of an `RTM_NEWROUTE`.
+    pub fn route(body: &[u8]) -> Option<RouteFacts> {
+        decode::route(body).ok().flatten()
+    }
+
+    /// Decodes the body of an `RTM_NEWRULE`.
+    pub fn rule(body: &[u8]) -> Option<RuleFacts> {
+        decode::rule(body).ok().flatten()
+    }
+}

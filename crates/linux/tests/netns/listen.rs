@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sockets in a directory of another user, who replaces their files while this process sets mode and owner.
+//! Sockets in a directory of another user: their files are replaced while this process sets mode and owner.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rustix::fs::{Mode, OFlags};
+use vipwatch_core::ErrorChain;
 use vipwatch_linux::process_table;
 use vipwatch_linux::program::{CheckedProgram, ProgramError};
 
@@ -47,6 +48,19 @@ pub(crate) enum TargetProgramError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("the program {} does not print its version", .0.display())]
     NoVersion(PathBuf),
+}
+
+impl TargetProgramError {
+    fn is_missing(&self) -> bool {
+        matches!(self, Self::Unsafe { source: ProgramError::Open { source, .. }, .. }
+            if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    fn into_failure(self) -> SwitchFailure {
+        SwitchFailure::environment(ErrorChain(&self)).hint(
+            "the file and every directory above it must belong to root and be writable for root only",
+        )
+    }
 }
 
 impl TargetProgram {
@@ -95,21 +109,25 @@ pub(crate) fn open(path: &Path) -> Result<CheckedProgram, TargetProgramError> {
 pub(crate) struct KnownPrograms {
     named: Vec<TargetProgram>,
     installed: Vec<TargetProgram>,
+    /// Why an installed program is not among them.
+    refused: Option<SwitchFailure>,
 }
 
 impl KnownPrograms {
-    /// Examines the programs that are named, and those of [`INSTALLED`] that exist and are safe.
+    /// Examines the programs that are named, and those of [`INSTALLED`] that exist. A named one must be safe.
     pub(crate) fn find(named: &[PathBuf]) -> Result<Self, SwitchFailure> {
-        let examine = |path: &PathBuf| {
-            TargetProgram::at(path).map_err(|error| {
-                SwitchFailure::environment(vipwatch_core::ErrorChain(&error)).hint(
-                    "the file and every directory above it must belong to root and be writable for root only",
-                )
-            })
-        };
+        let examine =
+            |path: &PathBuf| TargetProgram::at(path).map_err(TargetProgramError::into_failure);
         let named = named.iter().map(examine).collect::<Result<_, _>>()?;
-        let installed = INSTALLED.iter().filter_map(|path| TargetProgram::at(path.as_ref()).ok());
-        Ok(Self { named, installed: installed.collect() })
+        let mut programs = Self { named, installed: Vec::new(), refused: None };
+        for path in INSTALLED.map(Path::new) {
+            match TargetProgram::at(path) {
+                Ok(program) => programs.installed.push(program),
+                Err(error) if error.is_missing() => {}
+                Err(error) => programs.refused = Some(error.into_failure()),
+            }
+        }
+        Ok(programs)
     }
 
     fn all(&self) -> impl Iterator<Item = &TargetProgram> {
@@ -157,7 +175,7 @@ impl KnownPrograms {
         });
         let candidates = if self.named.is_empty() { self.installed } else { self.named };
         let found = candidates.into_iter().find(|program| is_wanted(program));
-        found.ok_or_else(|| failure.unwrap_or_else(missing))
+        found.ok_or_else(|| failure.or(self.refused).unwrap_or_else(missing))
     }
 
     /// The program of a monitor, to start it again: the same bytes, or else the same kind.

@@ -2,7 +2,7 @@
 //! The package's scripts, with a hostile agent's user.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use vipwatch_testkit::monitor::{end_of, output_of};
 use vipwatch_testkit::{Lab, run, script};
@@ -84,9 +84,10 @@ fn the_kill_script_ends_monitors_and_no_other_process() {
         path.join("neutron-keepalived-state-change")
     });
     run(Command::new("cp").arg("/bin/sleep").arg(&binary));
-    script(&shell, "while :; do sleep 1000; done");
+    // It waits without a child process, which would outlive it.
+    script(&shell, "read -r _");
     for command in [Command::new(&binary).arg("1000"), &mut Command::new(&shell)] {
-        let mut monitor = command.spawn().unwrap();
+        let mut monitor = command.stdin(Stdio::piped()).spawn().unwrap();
         let output = kill(monitor.id());
         assert!(output.status.success(), "{output:?}");
         assert_eq!(end_of(&mut monitor).unwrap().signal(), Some(15));

@@ -41,7 +41,7 @@ const KILLED: &[(&str, &str)] = &[
 /// Checks in Python; each script says what it needs.
 const CHECK_KILL: &str = include_str!("deployment/check_kill.py");
 const RENDER_OVERRIDE: &str = include_str!("deployment/render_override.py");
-const CHECK_STARTUP: &str = include_str!("deployment/check_startup.py");
+const CHECK_CHART: &str = include_str!("deployment/check_chart.py");
 
 /// Fetches all linters.
 pub fn fetch() -> TaskResult {
@@ -158,7 +158,7 @@ fn helm(chart: &Path) -> TaskResult {
             )?;
             succeed(
                 Command::new(environment.join("python"))
-                    .args(["-c", CHECK_STARTUP])
+                    .args(["-c", CHECK_CHART])
                     .arg(&rendered)
                     .arg(&start_limit),
             )?;

@@ -344,7 +344,9 @@ fn read_file(file: Option<&Path>) -> Result<Option<TextFile>, ConfigError> {
 /// The errors of a file, without its lines unless every user can read the file: others may read the messages.
 fn invalid(file: &TextFile, mut errors: Vec<SettingError>) -> ConfigError {
     if file.metadata.mode() & 0o004 == 0 {
-        errors.iter_mut().for_each(|error| error.source_line = None);
+        for error in &mut errors {
+            error.source_line = None;
+        }
     }
     ConfigError::Invalid(errors)
 }

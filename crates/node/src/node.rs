@@ -465,6 +465,8 @@ impl Node {
         for report in self.outlets.tick().0 {
             self.record_delivery(&report);
         }
+        // A client may have created or ended one since the last turn.
+        self.history.store_silences(self.silences.rows());
         self.witness.stop();
         tracing::info!("node stopped");
     }

@@ -73,8 +73,9 @@ fn checked(passed: Option<OwnedFd>) -> Result<OwnedFd, CommandError> {
     let directory = bound_path(&listener).and_then(|path| path.parent().map(PathBuf::from));
     let directory = directory.ok_or_else(missing)?;
     let own_user = rustix::process::geteuid().as_raw();
+    // Others can neither pass the directory nor change it.
     let is_closed = directory.symlink_metadata().is_ok_and(|metadata| {
-        metadata.is_dir() && metadata.mode() & 0o077 == 0 && [0, own_user].contains(&metadata.uid())
+        metadata.is_dir() && metadata.mode() & 0o033 == 0 && [0, own_user].contains(&metadata.uid())
     });
     if is_closed {
         return Ok(listener);

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use vipwatch_testkit::monitor::is_alive;
+use vipwatch_testkit::monitor::{end_of, is_alive};
 use vipwatch_testkit::{Lab, NodeFixture, wait_for};
 
 use crate::access::as_other_user;
@@ -217,8 +217,10 @@ fn a_runner_does_not_start_without_a_socket_or_with_one_that_other_users_can_rea
     let socket = runner_socket(&lab);
     set_mode(socket.parent().unwrap(), 0o755);
     let text = |mut command: Command| {
-        let output = command.output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        let mut runner = RunnerProcess(command.stderr(Stdio::piped()).spawn().unwrap());
+        let status = end_of(&mut runner.0).expect("the runner ends");
+        let text = std::io::read_to_string(runner.0.stderr.take().unwrap()).unwrap();
+        (status.code(), text)
     };
     let (code, refused) = text(runner_command(&fixture, &socket));
     assert_eq!(code, Some(3), "{refused}");

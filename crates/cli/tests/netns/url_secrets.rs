@@ -60,7 +60,7 @@ fn failing_webhooks(lab: &Lab, servers: &[&HttpServer; 4]) -> (String, Vec<Strin
         format!("url = \"http://user:{WORD}@{unavailable}/\""),
         format!("url = \"http://{rejecting}/services/{WORD}?token={WORD}\""),
         format!("url = \"https://{without_tls}/{WORD}#{WORD}\""),
-        format!("url_file = {file:?}"),
+        format!("url_file = \"{}\"", file.display()),
         "url = \"credential:chat\"".to_owned(),
     ];
     let names = ["127.0.0.1:1", unavailable, rejecting, without_tls].map(str::to_owned);
@@ -177,8 +177,9 @@ fn a_webhook_reads_its_url_from_a_file_or_credential_for_each_request() {
     let host = host(&server.url);
     write_with_mode(&file, &format!("http://{host}/file-one\n"), 0o640);
     write_with_mode(&directory.join("chat"), &format!("http://{host}/credential\n"), 0o400);
-    let webhooks = [format!("url_file = {file:?}"), "url = \"credential:chat\"".to_owned()]
-        .map(|line| webhook(&line));
+    let webhooks =
+        [format!("url_file = \"{}\"", file.display()), "url = \"credential:chat\"".to_owned()]
+            .map(|line| webhook(&line));
     fixture.configure(&format!("[[notify]]\n{}", webhooks.concat()));
     let fixture = fixture.with_variable("CREDENTIALS_DIRECTORY", &directory.display().to_string());
     let node = fixture.start();

@@ -42,13 +42,13 @@ impl Config {
     /// Reads the secrets outside the configuration that webhooks and the upstream need, as a node does, and fails if one
     /// cannot be used.
     pub fn check_target_secrets(&self) -> Result<(), ConfigError> {
-        check(self.http_targets().flat_map(|one| one.secrets()))
+        check(self.http_targets().flat_map(HttpTarget::secrets))
     }
 
     /// As [`Self::check_target_secrets`], for a process without the credentials of the service: returns those that were not
     /// checked, once each, as in the configuration.
     pub fn check_target_files(&self) -> Result<Vec<String>, ConfigError> {
-        let secrets = || self.http_targets().flat_map(|one| one.secrets());
+        let secrets = || self.http_targets().flat_map(HttpTarget::secrets);
         check(secrets().filter(|secret| secret.credential().is_none()))?;
         let mut names = Vec::new();
         for name in secrets().filter_map(|secret| secret.credential().map(ToString::to_string)) {
@@ -78,7 +78,7 @@ impl Config {
 impl ReceiverConfig {
     /// As [`Config::check_target_secrets`], for the targets of the receiver alone.
     pub fn check_target_secrets(&self) -> Result<(), ConfigError> {
-        check(self.http_targets().flat_map(|one| one.secrets()))
+        check(self.http_targets().flat_map(HttpTarget::secrets))
     }
 
     fn http_targets(&self) -> impl Iterator<Item = HttpTarget<'_>> {
@@ -95,7 +95,7 @@ impl ReceiverConfig {
     }
 }
 
-/// A setting of a target whose value may be outside the configuration.
+/// A setting of a target; its value may be outside the configuration.
 struct TargetSecret<'c> {
     kind: &'static str,
     name: &'c str,

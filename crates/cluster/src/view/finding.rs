@@ -57,12 +57,15 @@ impl FindingTable {
     }
 }
 
-/// The memory of a finding: its texts, and a place in a table and in an allocation for each of them.
+/// The memory of a finding: its texts, and a place in a table and in an allocation for each of them. A control character counts
+/// as much as in a document of the API, which escapes it.
 fn bytes_of(record: &FindingRecord) -> usize {
     let FindingRecord { id, name, group, nodes, text, hint, evidence, reporter, .. } = record;
     let lists = [nodes, evidence, &record.notified_open, &record.notified_closed];
     let texts = [id, name, text, hint, reporter].into_iter().chain(group);
     let texts = texts.chain(lists.into_iter().flatten());
-    size_of::<FindingRecord>()
-        + texts.map(|text| text.len() + size_of::<String>() + 16).sum::<usize>()
+    let escaped =
+        |text: &String| text.bytes().map(|it| if it < b' ' { 6 } else { 1 }).sum::<usize>();
+    let texts = texts.map(|text| escaped(text) + size_of::<String>() + 16);
+    size_of::<FindingRecord>() + texts.sum::<usize>()
 }

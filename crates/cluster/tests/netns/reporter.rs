@@ -306,9 +306,12 @@ fn a_finding_that_ends_while_the_reporter_changes_has_its_end_delivered() {
     }
     // The next reporter continues it, and no target is notified again.
     with_another_reporter(&etcd, &nodes, || ());
-    let again = || nodes.iter().flat_map(|node| notified(node, TWO).0).nth(1);
+    let openings =
+        || -> Vec<FindingRecord> { nodes.iter().flat_map(|node| notified(node, TWO).0).collect() };
+    let again = || openings().into_iter().find(|finding| !finding.notified_open.is_empty());
     let again = wait_showing("the finding again", || show(&nodes), again);
     assert_eq!((again.id, again.notified_open), (open.id.clone(), vec!["pager".to_owned()]));
+    assert_eq!(openings().len(), 2, "{}", show(&nodes));
     // This reporter never sees the condition.
     with_another_reporter(&etcd, &nodes, || {
         b.set("r1", Backup);

@@ -94,7 +94,7 @@ fn scan(program: &Path, directory: &Path) -> f64 {
     let config = directory.join("vipwatch.toml");
     write_file(
         &config,
-        &format!("[find]\nneutron_state_path = {directory:?}\nprocesses = false\n"),
+        &format!("[find]\nneutron_state_path = \"{}\"\nprocesses = false\n", directory.display()),
     );
     let began = Instant::now();
     let status = Command::new(program)

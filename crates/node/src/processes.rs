@@ -122,8 +122,9 @@ impl ProcessView {
             process.netns.may_be(instance.netns.as_ref()) || is_router(instance)
         };
         with_vrrp(&instance.file).find(is_same).or_else(|| {
+            // A path through the root directory of a process would lead to a file of this machine.
             let canonical = instance.file.canonicalize().ok()?;
-            if *canonical == *instance.file {
+            if instance.file.starts_with("/proc") || *canonical == *instance.file {
                 return None;
             }
             with_vrrp(&canonical).find(is_same)

@@ -18,6 +18,7 @@ Usage: cargo xtask fuzz [TARGET] [--seconds N]
 Targets (all of them unless one is given):
   request          Requests of monitors to the receiver
   keepalived_conf  Configuration files of keepalived
+  includes         Includes and patterns of keepalived, in a directory tree with links
   netlink          Netlink messages of the kernel
   frame            Ethernet frames with ARP or IPv6 neighbour discovery
   vrrp             IP packets with VRRP adverts
@@ -41,9 +42,10 @@ An input that makes a parser fail, or a file with a difference, is kept below ta
 ";
 
 /// The names of all targets. Each is a program in `fuzz/targets` with its first inputs in `fuzz/corpus`.
-pub const TARGETS: [&str; 10] = [
+pub const TARGETS: [&str; 11] = [
     "request",
     "keepalived_conf",
+    "includes",
     "netlink",
     "frame",
     "vrrp",

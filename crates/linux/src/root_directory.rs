@@ -47,6 +47,12 @@ impl RootDirectory {
         Ok(Self { directory: open_directory(Path::new("/"))?, shown: PathBuf::from("/") })
     }
 
+    /// A directory as if it were the root directory of a process.
+    #[cfg(fuzzing)]
+    pub fn at(path: &Path) -> io::Result<Self> {
+        Ok(Self { directory: open_directory(path)?, shown: PathBuf::from("/proc/1/root") })
+    }
+
     /// The root directory of a process, in the mount namespace of that process. Needs `PTRACE_MODE_READ`.
     pub fn of_process(id: ProcessId) -> io::Result<Self> {
         let shown = process_table::path_in_root(id.pid, Path::new("/"));

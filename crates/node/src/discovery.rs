@@ -155,5 +155,45 @@ pub fn check_file(file: &Path) -> io::Result<()> {
     include::check(file)
 }
 
+/// Reads a configuration with its includes below a directory.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use std::io;
+    use std::io::Write;
+    use std::path::{Path, PathBuf};
+
+    use vipwatch_linux::root_directory::RootDirectory;
+
+    use super::include::{self, Author, ConfigRequest};
+
+    /// A directory tree.
+    #[derive(Debug)]
+    pub struct IncludeTree {
+        root: RootDirectory,
+        file: PathBuf,
+    }
+
+    impl IncludeTree {
+        /// Opens the tree below `directory`.
+        pub fn open(directory: &Path) -> io::Result<Self> {
+            let root = RootDirectory::at(directory)?;
+            Ok(Self { root, file: directory.join("first.conf") })
+        }
+    }
+
+    /// Writes `text` into the first file of the tree; returns the names of the instances.
+    pub fn load(tree: &IncludeTree, text: &str) -> Vec<String> {
+        let written = std::fs::File::create(&tree.file);
+        written.and_then(|mut file| file.write_all(text.as_bytes())).unwrap_or_default();
+        let loaded = include::load(ConfigRequest {
+            root: &tree.root,
+            file: Path::new("/first.conf"),
+            config_id: "node",
+            author: Author::Operator,
+        });
+        loaded.configuration.instances.into_iter().map(|instance| instance.name).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -84,8 +84,8 @@ if os.fork() == 0:
 /// Starts a process that has the pid of another one, which has ended.
 fn start_with_pid(pid: u32) -> Child {
     wait_for("a process with the freed pid", || {
-        let last = (pid - 1).to_string();
-        std::fs::write("/proc/sys/kernel/ns_last_pid", last).expect("needs root");
+        let last = std::fs::File::options().write(true).open("/proc/sys/kernel/ns_last_pid");
+        last.and_then(|mut file| write!(file, "{}", pid - 1)).expect("needs root");
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         if child.id() == pid {
             return Some(child);

@@ -8,9 +8,7 @@ use std::process::{Child, Command};
 use vipwatch_testkit::monitor::{is_alive, output_of};
 use vipwatch_testkit::{Router, run, script, wait_for};
 
-use crate::fixture::{
-    EndOfTest, SwitchLab, executable, pid_of, rustix_pid, start_old, text, wait_until_ended,
-};
+use crate::fixture::{EndOfTest, SwitchLab, executable, pid_of, start_old, text, wait_until_ended};
 use crate::replacement::STANDIN;
 
 /// The agent's user.

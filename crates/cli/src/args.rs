@@ -211,7 +211,8 @@ pub(crate) enum Command {
     #[command(
         long_about = self::hook_runner::ABOUT,
         after_help = "Examples:
-  systemctl start vipwatch-hook-runner.socket  # for a node with --hook-runner /run/vipwatch-hook-runner/socket"
+  vipwatch hook-runner                    # ExecStart= of a service with vipwatch-hook-runner.socket
+  vipwatch hook-runner --allow neutron    # the receiver runs as neutron"
     )]
     HookRunner(HookRunnerArgs),
     /// Simulate Neutron's L3 agent, or one that fails, to test a monitor

@@ -142,12 +142,6 @@ impl ContainerLab {
         container
     }
 
-    fn wait_for_address(&self, vip: &str) {
-        wait_for("keepalived to hold the address", || {
-            self.netns.addresses("eth0").contains(vip).then_some(())
-        });
-    }
-
     /// The role of an instance; empty if there is no such instance yet.
     fn role(&self, id: &str) -> String {
         let answer = query_json(&self.fixture, &["status"]);

@@ -425,7 +425,7 @@ impl ConfigScanner {
 
 /// Where a configuration file is, and what writes it.
 struct FilePlace {
-    /// The process below whose root directory the file is; `None` for this program's own.
+    /// The process that has the root directory above the file; `None` for this program's own.
     process: Option<ProcessId>,
     /// The path below that root directory.
     path: PathBuf,

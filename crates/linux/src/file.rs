@@ -153,7 +153,7 @@ pub fn text_file(file: File, limit: u64) -> io::Result<TextFile> {
 }
 
 /// Identifies one version of a file: a changed file has another stamp.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileStamp {
     /// Device and inode.
     inode: (u64, u64),

@@ -86,13 +86,24 @@ impl RootDirectory {
     }
 
     /// Reads the text of a regular file with at most `limit` bytes, with its owner and permissions. A named pipe, a
-    /// device and a file of `/proc` or `/sys` are errors; the call does not block on them.
+    /// device and a file of `/proc` or `/sys` are errors; the call neither opens nor blocks on them.
     pub fn read_text_file(&self, path: &Path, limit: u64) -> io::Result<TextFile> {
-        let file = self.open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-        if is_of_kernel(&file)? {
+        self.read_located_file(path, limit).map(|(file, _)| file)
+    }
+
+    /// The same, with the path of the file that was read, without links: that of this program's own root directory.
+    pub fn read_located_file(&self, path: &Path, limit: u64) -> io::Result<(TextFile, PathBuf)> {
+        // ORDER: a descriptor for the path only is examined first. Opening a device may have an effect.
+        let found = self.open(path, OFlags::PATH)?;
+        if !found.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        if is_of_kernel(&found)? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a file of the kernel"));
         }
-        text_file(file, limit)
+        let file = reopen(&found.into(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)?;
+        let place = std::fs::read_link(path_of(&file))?;
+        Ok((text_file(file, limit)?, place))
     }
 
     /// What the file at `path` is.
@@ -193,8 +204,11 @@ impl<'r> Walk<'r> {
 
 /// Opens the file of a descriptor again, with other flags. The name of the file may lead to another one by now.
 fn reopen(file: &OwnedFd, flags: OFlags) -> io::Result<File> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    Ok(rustix::fs::open(path, flags & !OFlags::NOFOLLOW, Mode::empty())?.into())
+    Ok(rustix::fs::open(path_of(file), flags & !OFlags::NOFOLLOW, Mode::empty())?.into())
+}
+
+fn path_of(file: &impl AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 #[cfg(test)]

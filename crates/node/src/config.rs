@@ -319,6 +319,7 @@ impl Config {
             hook_runner: self.hook_runner.clone(),
             locations: ConfigLocations {
                 has_processes: self.locations.has_processes,
+                has_containers: self.locations.has_containers,
                 ..new.locations
             },
             ..new

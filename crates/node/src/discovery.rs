@@ -144,7 +144,8 @@ pub fn discover(locations: &ConfigLocations) -> DiscoveryResult {
 /// The configurations that running processes of keepalived use, and those processes; `None` if `locations` leave them
 /// out, or if they cannot be read.
 pub fn read_processes(locations: &ConfigLocations) -> Option<KeepalivedTable> {
-    let mut table = KeepalivedTable::new(None).ok().filter(|_| locations.has_processes)?;
+    let table = KeepalivedTable::new(None, locations.has_containers);
+    let mut table = table.ok().filter(|_| locations.has_processes)?;
     table.scan(Instant::now());
     Some(table)
 }

@@ -331,7 +331,9 @@ impl Node {
         if !config.locations.has_processes {
             return Ok(None);
         }
-        let table = ProcessWorker::first_scan(store, &RememberedSources::new(config))
+        let (remembered, has_containers) =
+            (RememberedSources::new(config), config.locations.has_containers);
+        let table = ProcessWorker::first_scan(store, &remembered, has_containers)
             .map_err(NodeError::StartWorker)?;
         follower.set_sources(table.sources());
         Ok(Some(table))

@@ -66,6 +66,8 @@ pub(crate) struct EndedKeepalived {
     pub(crate) netns: ProcessNetns,
     /// Its pid files, as paths of this program.
     pub(crate) pid_files: Box<[PathBuf]>,
+    /// Whether it ran in a container. The pids in its files are those of its own pid namespace.
+    pub(crate) is_foreign: bool,
 }
 
 /// What is known about all keepalived processes at one moment.
@@ -100,17 +102,22 @@ impl ProcessView {
         by_pid
     }
 
-    /// The keepalived of an instance: the one that uses its configuration in its namespace. A process in a container does
-    /// not prove which configuration it uses, so it counts by its namespace, unless another process is known to have
-    /// used the configuration and has ended.
+    /// The keepalived of an instance: the one that uses its configuration in its namespace. A process in a container counts
+    /// if it is in the namespace of the instance, and if that is the namespace of a router, or the file that the process
+    /// names in its own root directory is the very file of the instance.
     pub(crate) fn of_instance(&self, instance: &InstanceConfig) -> Option<&Arc<KeepalivedProcess>> {
         self.user_of(instance).or_else(|| {
-            if self.ended.contains_key(&*instance.file) {
-                return None;
-            }
             let key = netns_key(instance.netns.as_ref());
-            self.running.get(&key)?.iter().find(|process| process.has_vrrp())
+            let mut foreign = self.running.get(&key)?.iter().filter(|process| process.has_vrrp());
+            foreign.find(|process| is_router(instance) || process.has_file(&instance.file))
         })
+    }
+
+    /// The number of recent starts of an instance's keepalived.
+    fn recent_starts_of(&self, instance: &InstanceConfig) -> u32 {
+        let of_router = || self.recent_starts.get(&netns_key(instance.netns.as_ref()));
+        let of_file = self.recent_starts.get(&*instance.file);
+        of_file.or_else(|| of_router().filter(|_| is_router(instance))).copied().unwrap_or_default()
     }
 
     fn user_of(&self, instance: &InstanceConfig) -> Option<&Arc<KeepalivedProcess>> {
@@ -132,10 +139,9 @@ impl ProcessView {
     }
 
     fn ended_of(&self, instance: &InstanceConfig) -> Option<&EndedKeepalived> {
-        let ended = self
-            .ended
-            .get(&*instance.file)
-            .or_else(|| self.ended.get(&netns_key(instance.netns.as_ref())))?;
+        let of_router = || self.ended.get(&netns_key(instance.netns.as_ref()));
+        let of_file = self.ended.get(&*instance.file);
+        let ended = of_file.or_else(|| of_router().filter(|_| is_router(instance)))?;
         (ended.netns.may_be(instance.netns.as_ref()) || is_router(instance)).then_some(ended)
     }
 }

@@ -342,9 +342,18 @@ fn a_container_that_starts_again_keeps_the_id_of_its_instance() {
     assert!(!lab.has_removed(), "{}", lab.fixture.log());
 }
 
-/// A router of an L3 agent in a container: the agent's directory is shared with the host, the root directory is not.
 #[test]
 fn a_router_of_an_agent_in_a_container_has_no_finding_until_its_keepalived_is_killed() {
+    follow_router_of_container("");
+}
+
+#[test]
+fn a_router_of_an_agent_in_a_container_is_followed_once_if_containers_are_followed() {
+    follow_router_of_container("[find]\ncontainers = true\n");
+}
+
+/// A router of an L3 agent in a container: the agent's directory is shared with the host, the root directory is not.
+fn follow_router_of_container(settings: &str) {
     let lab = ContainerLab::new("r");
     let id = lab.name.replace('_', "-");
     let netns = TestNetns::create(&format!("qrouter-{id}"));
@@ -362,12 +371,16 @@ fn a_router_of_an_agent_in_a_container_has_no_finding_until_its_keepalived_is_ki
         || read(&files.join("log")),
         || netns.addresses("eth0").contains("169.254.0.1").then_some(()),
     );
+    lab.fixture.configure(settings);
     let _node = lab.fixture.start();
     lab.wait_for_role(&id, "primary");
     let show = || query_json(&lab.fixture, &["show", &id]);
     wait_for("the process", || (show()["keepalived"]["state"] == "runs").then_some(()));
     let is_about_keepalived = |name: &String| name.starts_with("keepalived");
     assert!(!lab.finding_names(&id).iter().any(is_about_keepalived));
+    let status = lab.fixture.run_text(&["status", "-o", "wide"]);
+    let in_netns = status.lines().filter(|line| line.contains(&format!("qrouter-{id}")));
+    assert_eq!(in_netns.count(), 1, "{status}");
     drop(container);
     let details = || format!("{:?}\n{}", lab.finding_names(&id), lab.fixture.log());
     wait_within_showing(CHECK_LIMIT, "the finding", details, || {
@@ -417,7 +430,7 @@ fn a_fake_memory_file_of_keepalived_neither_fills_the_memory_nor_blocks_the_node
     let node = lab.fixture.start();
     lab.wait_for_role(&lab.name, "backup");
     // A file that is younger than the process makes the node compare it with the memory file.
-    let pid = lab.containers()[0]["pid"].as_u64().unwrap();
+    let pid = query_json(&lab.fixture, &["show", &lab.name])["keepalived"]["pid"].as_u64().unwrap();
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     write(&root.join("etc/k.conf"), &format!("{conf}\n# changed\n"));
     lab.wait_for_findings(&lab.name, &["keepalived-vrrp-child-missing"]);
@@ -460,6 +473,36 @@ fn a_kernel_without_openat2_and_pidfd_gives_the_same_answers() {
     let _node = lab.fixture.start();
     lab.wait_for_role(&lab.name, "primary");
     lab.assert_secret_is_kept();
+    drop(container);
+    lab.wait_for_findings(&lab.name, &["keepalived-gone-address-left"]);
+}
+
+/// The keepalived of this machine and one in a container, in the same network namespace.
+#[test]
+fn a_container_does_not_stand_in_for_the_keepalived_of_another_file() {
+    let lab = ContainerLab::new("BESIDE");
+    let text = format!("net_namespace {}\n{}", lab.netns.name(), lab.conf(51, "192.0.2.9/24"));
+    write(&lab.fixture.keepalived_conf(), &text);
+    let other = format!("OTHER_{}", lab.lab.number());
+    let _container = lab.start_keepalived("c", &instance(&other, 52, "192.0.2.8/24"));
+    let _node = lab.fixture.start();
+    wait_for("the container", || (lab.containers().len() == 1).then_some(()));
+    lab.wait_for_findings(&lab.name, &["keepalived-gone"]);
+}
+
+/// A pod on the network of the host, with a directory of the host as its own.
+#[test]
+fn a_container_with_the_file_of_the_host_is_the_keepalived_of_that_file() {
+    let mut lab = ContainerLab::new("MOUNTED");
+    let words = ["keepalived", "-n", "-P", "-l", "-f", "/var/lib/neutron/keepalived.conf"];
+    let files = lab.lab.path().join("c");
+    write(&lab.fixture.keepalived_conf(), &lab.conf(51, "192.0.2.9/24"));
+    let container = Container::start(&lab.netns, &files, lab.lab.path(), &words);
+    lab.fixture =
+        NodeFixture::new(Path::new(PROGRAM), lab.lab.path()).with_processes().on(&lab.netns);
+    let _node = lab.fixture.start();
+    lab.wait_for_role(&lab.name, "primary");
+    lab.wait_for_findings(&lab.name, &[]);
     drop(container);
     lab.wait_for_findings(&lab.name, &["keepalived-gone-address-left"]);
 }

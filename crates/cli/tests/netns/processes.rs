@@ -469,6 +469,24 @@ fn a_user_without_rights_cannot_hide_that_keepalived_is_gone() {
     let _shell = run(&[], &shell, &fake);
     // In a user namespace of its own, this user has every capability, and none here.
     let _root = run(&["unshare", "--user", "--map-root-user"], &shell, &fake);
+    // The kernel cannot show a path of more than 4,096 bytes, and a process chooses its own name.
+    let deep = lab.directory("deep");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&deep, open).unwrap();
+    let script = "chdir shift; for (1..25) { mkdir 'd' x 200; chdir 'd' x 200 } \
+                  system('cp', '/usr/bin/perl', 'other'); \
+                  exec './other', '-e', '$0 = q(keepalived); sleep 1 while 1'";
+    let words = ["unshare", "--user", "--map-root-user"];
+    let deep = deep.to_str().unwrap();
+    let _deep = run(&words, Path::new("perl"), &["-e", script, deep]);
+    wait_for("the process in a deep directory", || {
+        let pids = std::fs::read_dir("/proc").unwrap().flatten();
+        let names = pids.map(|entry| std::fs::read_link(entry.path().join("exe")));
+        let is_too_long = |link: &std::io::Result<PathBuf>| {
+            link.as_ref().is_err_and(|error| error.raw_os_error() == Some(36))
+        };
+        names.into_iter().find(is_too_long).map(|_| ())
+    });
     let _node = lab.fixture.start();
     lab.wait_for_findings(&["keepalived-gone"]);
 }

@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use vipwatch_core::keepalived::{
     Configuration, FilePosition, Files, Include, Message, Problem, Source, configuration,
 };
+use vipwatch_linux::file::TextFile;
 use vipwatch_linux::root_directory::RootDirectory;
 
 use super::include_pattern::{PatternError, PatternWalk, alternatives};
@@ -80,6 +81,8 @@ struct OpenedFiles<'a> {
     has_includes: bool,
     /// Whether every file has the permission for all users to read it.
     is_readable_by_all: bool,
+    /// The paths of the files without links, when they were read: a link may lead elsewhere by now.
+    places: Vec<PathBuf>,
     bytes_left: u64,
     entries_left: usize,
 }
@@ -92,7 +95,8 @@ pub(super) fn load(request: ConfigRequest<'_>) -> Loaded {
         unread: Vec::new(),
         written: None,
         has_includes: false,
-        is_readable_by_all: true,
+        is_readable_by_all: request.author != Author::Container,
+        places: Vec::new(),
         bytes_left: MAX_TOTAL_BYTES,
         entries_left: MAX_ENTRIES,
     };
@@ -120,7 +124,7 @@ impl OpenedFiles<'_> {
     fn read(&mut self, file: &Path, problems: &mut Vec<Problem>) -> Option<(Source, Metadata)> {
         let root = self.request.root;
         let limit = MAX_BYTES.min(self.bytes_left);
-        let (text, metadata) = match text_of(root, file, limit) {
+        let OpenText { text, metadata, place } = match text_of(root, file, limit) {
             Ok(read) => read,
             Err(error) => {
                 self.unread.push((root.shown(file), error));
@@ -128,7 +132,9 @@ impl OpenedFiles<'_> {
             }
         };
         self.bytes_left = self.bytes_left.saturating_sub(metadata.len());
-        self.is_readable_by_all &= metadata.permissions().mode() & 0o004 != 0;
+        let is_own = root.shown(file) == file;
+        self.is_readable_by_all &= is_own && metadata.permissions().mode() & 0o004 != 0;
+        self.places.push(place);
         self.written = self.written.max(metadata.modified().ok());
         let number = self.files.len();
         self.files.push(file.to_owned());
@@ -151,13 +157,7 @@ impl OpenedFiles<'_> {
 
     /// Whether every user of this machine may read all files: by their own permissions, and those of the directories.
     fn may_quote(&self) -> bool {
-        let root = self.request.root;
-        let is_public = |file: &PathBuf| {
-            let path = file.canonicalize();
-            root.shown(file) == *file && path.is_ok_and(|path| is_reachable_by_all(&path))
-        };
-        let is_of_users = self.request.author != Author::Container;
-        is_of_users && self.is_readable_by_all && self.files.iter().all(is_public)
+        self.is_readable_by_all && self.places.iter().all(|place| is_reachable_by_all(place))
     }
 
     fn matches(&mut self, from: &Path, pattern: &str) -> Result<Vec<PathBuf>, PatternError> {
@@ -253,19 +253,27 @@ impl Files for OpenedFiles<'_> {
     }
 }
 
+/// A file that was read.
+struct OpenText {
+    text: String,
+    metadata: Metadata,
+    /// Its path without links.
+    place: PathBuf,
+}
+
 /// The text of `file`; a file with a zero byte is not a text file.
-fn text_of(root: &RootDirectory, file: &Path, limit: u64) -> io::Result<(String, Metadata)> {
-    let read = root.read_text_file(file, limit)?;
-    if read.text.contains('\0') {
+fn text_of(root: &RootDirectory, file: &Path, limit: u64) -> io::Result<OpenText> {
+    let (TextFile { text, metadata }, place) = root.read_located_file(file, limit)?;
+    if text.contains('\0') {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a text file"));
     }
-    Ok((read.text, read.metadata))
+    Ok(OpenText { text, metadata, place })
 }
 
 /// Checks that `file` can be a configuration file of keepalived.
 pub(super) fn check(file: &Path) -> io::Result<()> {
     let root = RootDirectory::own()?;
-    if text_of(&root, file, MAX_BYTES)?.0.starts_with(BYTE_ORDER_MARK) {
+    if text_of(&root, file, MAX_BYTES)?.text.starts_with(BYTE_ORDER_MARK) {
         let text =
             "it begins with a byte order mark, which keepalived takes for a part of the first word";
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use vipwatch_core::InstanceId;
+use vipwatch_core::{InstanceId, NetnsName};
 use vipwatch_linux::file::FileStamp;
 use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError};
 use vipwatch_linux::process_table::{self, ProcessId};
@@ -23,7 +23,7 @@ use super::ordinary_files::{self, OrdinaryFile, is_excluded, is_in_process_root,
 use super::{
     ConfigLocations, ConfigProblem, DiscoveryResult, MISSING_FILE_HOLD, SETTLE, read_processes,
 };
-use crate::processes::ProcessSource;
+use crate::processes::{ProcessNetns, ProcessSource};
 
 /// LIMIT: number of routers: four times as many as the largest known node has. Any user of Neutron's group can create
 /// directories.
@@ -85,8 +85,10 @@ impl ConfigScanner {
 
     /// Scans the files of these processes, too. The first one of two with the same instance keeps the plain id.
     pub fn set_sources(&mut self, sources: Vec<ProcessSource>) {
+        let known_sources: HashMap<&Arc<Path>, &ProcessSource> =
+            self.sources.iter().map(|known| (&known.file, known)).collect();
         for source in &sources {
-            let known = self.sources.iter().find(|known| known.file == source.file);
+            let known = known_sources.get(&source.file);
             if known.is_none_or(|known| known.config_id != source.config_id)
                 && let Some(file) = self.files.get_mut(&source.file)
             {
@@ -169,7 +171,8 @@ impl ConfigScanner {
         progress: &mut dyn FnMut(),
     ) -> Vec<Arc<Path>> {
         let ha_confs = self.ha_confs();
-        let mut files = ordinary_files(&self.locations, &self.sources, &ha_confs);
+        let sources = self.sources_without_routers();
+        let mut files = ordinary_files(&self.locations, &sources, &ha_confs);
         let listed: HashSet<Arc<Path>> = files.iter().map(|file| Arc::clone(&file.file)).collect();
         // A file that matched a pattern may be missing for a moment.
         let is_missing = |file: &&Arc<Path>| {
@@ -231,6 +234,19 @@ impl ConfigScanner {
         for file in self.files.values() {
             result.problems.extend(file.problems.iter().cloned());
         }
+    }
+
+    /// The sources, except those of an agent in a container: its routers are found by their files.
+    fn sources_without_routers(&self) -> Vec<ProcessSource> {
+        let instances = self.files.values().flat_map(|file| &file.instances);
+        let routers = instances.filter(|instance| instance.origin == Origin::Neutron);
+        let namespaces: HashSet<&NetnsName> =
+            routers.filter_map(|instance| instance.netns.as_ref()).collect();
+        let is_router = |source: &&ProcessSource| {
+            let ProcessNetns::Named(name) = &source.netns else { return false };
+            source.is_foreign && namespaces.contains(name)
+        };
+        self.sources.iter().filter(|source| !is_router(source)).cloned().collect()
     }
 
     fn ha_confs(&self) -> PathBuf {
@@ -350,7 +366,9 @@ impl ConfigScanner {
         if age.is_some_and(|age| age < SETTLE) {
             // The file may be incomplete. In the first scan there is no earlier content to use instead.
             result.is_unsettled = true;
-            if self.scan_number > 1 {
+            // Nor is there one for a container that has just started again.
+            let is_new = is_in_process_root(file) && !self.files.contains_key(file);
+            if self.scan_number > 1 && !is_new {
                 return self.keep(file);
             }
             content.stamp = None;
@@ -467,8 +485,10 @@ fn other_id(instance: &InstanceConfig) -> Option<InstanceId> {
     if !matches!(instance.origin, Origin::Keepalived | Origin::Container) {
         return None;
     }
-    // The name of a namespace without a name contains a pid, on which an id must not depend.
-    let end = match instance.netns.as_ref().filter(|netns| netns.process().is_none()) {
+    // The name of a container's namespace may change with each start, on which an id must not depend.
+    let is_stable =
+        |netns: &&NetnsName| netns.process().is_none() && instance.origin != Origin::Container;
+    let end = match instance.netns.as_ref().filter(is_stable) {
         Some(netns) => netns.as_str().to_owned(),
         None => instance.file.file_stem()?.to_string_lossy().into_owned(),
     };

@@ -279,6 +279,22 @@ fn words_of_a_file_are_quoted_only_if_every_user_may_read_it() {
 }
 
 #[test]
+fn words_of_a_file_in_a_closed_directory_are_not_quoted_through_a_link() {
+    let (directory, locations) = temporary_locations();
+    let closed = directory.path().join("closed");
+    write(&closed.join("secret"), &instance("secret", "192.0.2.9").replace("interface", "x"));
+    std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
+    let file = &locations.keepalived[0];
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(closed.join("secret"), file).unwrap();
+    for directory in file.ancestors().skip(1).take(2) {
+        std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let problems = problem_lines(&discover(&locations)).join("\n");
+    assert!(problems.contains("this vrrp_instance has no interface"), "{problems}");
+}
+
+#[test]
 fn the_file_of_a_router_includes_no_other_file() {
     let (directory, locations) = temporary_locations();
     let other = directory.path().join("other.conf");

@@ -43,7 +43,7 @@ pub(crate) struct Scan {
 #[derive(Debug)]
 pub(crate) struct DiscoveryWorker {
     /// BOUND: the consumer asks for a scan only after it has received the last one; the other orders come from reloads
-    /// and from changes of processes, one a second at most.
+    /// and from changes of processes, one a second at most, of which the thread uses the newest.
     orders: WakeQueue<Order>,
     /// BOUND: one entry; see `orders`.
     scans: WakeQueue<Scan>,
@@ -103,7 +103,13 @@ fn run(
         heartbeat.beat();
         let mut polled = [PollFd::new(orders, PollFlags::IN)];
         let _ = poll(&mut polled, Timespec::try_from(beat_every()).ok().as_ref());
-        for order in orders.take_all() {
+        let mut taken = orders.take_all();
+        // Only the newest sources count: during a long scan, many may have come.
+        let is_sources = |order: &Order| matches!(order, Order::SetSources(_));
+        let newest = taken.iter().rposition(is_sources);
+        let mut number = 0..;
+        taken.retain(|order| number.next() >= newest || !is_sources(order));
+        for order in taken {
             match order {
                 Order::SetLocations(locations, own) => scanner.set_locations(locations, own),
                 Order::SetSources(sources) => scanner.set_sources(sources),

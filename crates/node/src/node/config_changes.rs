@@ -11,7 +11,7 @@ use crate::config::{Config, ReceiverConfig};
 const MAX_LINES: usize = 20;
 
 /// The settings that a running node cannot change, by their key.
-const NEEDS_RESTART: [&str; 12] = [
+const NEEDS_RESTART: [&str; 13] = [
     "node.name",
     "node.state_dir",
     "node.socket",
@@ -20,6 +20,7 @@ const NEEDS_RESTART: [&str; 12] = [
     "node.log",
     "node.hooks_at_once",
     "find.processes",
+    "find.containers",
     "history",
     "web",
     "cluster",

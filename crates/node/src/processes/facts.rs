@@ -44,7 +44,7 @@ pub(crate) fn keepalived_facts(
         (None, None) => (not_found(view), view.since),
     };
     let config = (!is_router(instance)).then(|| instance.file.display().to_string());
-    let recent_starts = view.recent_starts.get(&*instance.file).copied().unwrap_or_default();
+    let recent_starts = view.recent_starts_of(instance);
     let stranger = stranger(view, instance, running.map(|process| &**process));
     let facts = KeepalivedFacts { config, presence, recent_starts, stranger };
     Some(DatedKeepalivedFacts { facts, since })
@@ -100,6 +100,9 @@ fn stranger(
     instance: &InstanceConfig,
     process: Option<&KeepalivedProcess>,
 ) -> Option<PidFileStranger> {
+    if process.is_none() && view.ended_of(instance).is_some_and(|ended| ended.is_foreign) {
+        return None;
+    }
     let of_router = if is_router(instance) { router_pid_files(instance) } else { Vec::new() };
     let ended = view.ended_of(instance).map(|ended| &*ended.pid_files).unwrap_or_default();
     let of_process = process.map_or(ended, |process| &*process.pid_files);

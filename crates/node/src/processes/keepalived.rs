@@ -25,6 +25,9 @@ const LOADED_CONFIG: &str = "/keepalived/consolidated";
 /// LIMIT: the largest such file that is read, in bytes: more than the largest configuration that discovery reads.
 const MAX_LOADED_BYTES: u64 = 16 << 20;
 
+/// LIMIT: the longest path of a foreign process that is kept, in bytes.
+const MAX_WORD: usize = 512;
+
 /// LIMIT: the same for the configuration itself.
 const MAX_CONFIG_BYTES: u64 = 4 << 20;
 
@@ -64,6 +67,8 @@ pub struct KeepalivedProcess {
     /// Whether the process has another root directory than this program: that of a container. The kernel proves that it
     /// runs, and in which network namespace. Its command line and files prove nothing about this machine.
     pub is_foreign: bool,
+    /// Whether its files are read: those of a foreign process only on request.
+    pub(super) is_followed: bool,
     /// The network namespace.
     pub netns: ProcessNetns,
     /// The pid files of the parent, as paths of this program.
@@ -142,15 +147,36 @@ impl KeepalivedProcess {
         id: ProcessId,
         children: Vec<ProcessId>,
         names: &NetnsNames,
+        follows_containers: bool,
     ) -> io::Result<Option<Self>> {
         let words = processes::command_line(id.pid)?;
-        let command_line = CommandLine::parse(words.iter().skip(1).map(String::as_str));
+        let mut command_line = CommandLine::parse(words.iter().skip(1).map(String::as_str));
         if !command_line.is_daemon {
             return Ok(None);
         }
         let netns = names.of_process(id.pid);
-        let config = absolute(id.pid, Path::new(command_line.config()));
         let is_foreign = !processes::has_own_root(id.pid)?;
+        let is_short = |word: &Option<String>| word.as_ref().is_none_or(|it| it.len() < MAX_WORD);
+        let is_short = is_short(&command_line.config) && is_short(&command_line.config_id);
+        let is_followed = !is_foreign || follows_containers && is_short;
+        if is_foreign {
+            // LIMIT: a container chooses these words, and can start thousands of processes with them.
+            let CommandLine { config, config_id, has_vrrp, has_vrrp_only, is_daemon, .. } =
+                command_line;
+            let [config, config_id] = [config, config_id].map(|word| word.filter(|_| is_short));
+            let (netns, pid_file, vrrp_pid_file) = (None, None, None);
+            command_line = CommandLine {
+                config,
+                config_id,
+                netns,
+                pid_file,
+                vrrp_pid_file,
+                has_vrrp,
+                has_vrrp_only,
+                is_daemon,
+            };
+        }
+        let config = absolute(id.pid, Path::new(command_line.config()));
         let (file, pid_files) = if is_foreign {
             (processes::path_in_root(id.pid, &config), Box::default())
         } else {
@@ -163,6 +189,7 @@ impl KeepalivedProcess {
             config,
             file,
             is_foreign,
+            is_followed,
             netns,
             pid_files,
             children,
@@ -298,7 +325,7 @@ impl KeepalivedProcess {
     /// The time of that file tells when, and its text tells which lines. A file that was written again without a change
     /// of its lines is no change.
     pub(crate) fn outdated_since(&self, file: &Path) -> Option<SystemTime> {
-        let (root, path) = self.place_of(file).ok()?;
+        let (root, path) = self.place_of(file).ok().filter(|_| self.is_followed)?;
         let changed = changed_at(&root.metadata(&path).ok()?)?;
         if changed <= self.started {
             return None;
@@ -313,13 +340,22 @@ impl KeepalivedProcess {
         (!super::facts::is_same_text(&loaded, &current)).then_some(written)
     }
 
+    /// Whether `file` is the file that the process names as its configuration, by device and inode. Neither is opened.
+    pub(super) fn has_file(&self, file: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let root = RootDirectory::of_process(self.id);
+        let own = std::fs::metadata(file);
+        let its = root.and_then(|root| root.metadata(&self.config));
+        matches!((own, its), (Ok(own), Ok(its)) if (own.dev(), own.ino()) == (its.dev(), its.ino()))
+    }
+
     fn loaded_config(&self) -> Option<MemoryFile> {
         processes::memory_file(self.id.pid, LOADED_CONFIG).ok().flatten()
     }
 
     /// When its configuration was written; `None` if that is not known.
     pub(super) fn config_written(&self) -> Option<SystemTime> {
-        let (root, path) = self.place_of(&self.file).ok()?;
+        let (root, path) = self.place_of(&self.file).ok().filter(|_| self.is_followed)?;
         root.metadata(&path).ok()?.modified().ok()
     }
 
@@ -336,7 +372,7 @@ impl KeepalivedProcess {
     pub(super) fn keys(&self) -> impl Iterator<Item = PathBuf> {
         let is_known = self.is_foreign && self.netns != ProcessNetns::Unreadable;
         let netns = is_known.then(|| netns_key(self.netns_name().as_ref()));
-        [Some(self.file.clone()), netns].into_iter().flatten()
+        [Some(self.file.clone()).filter(|_| self.is_followed), netns].into_iter().flatten()
     }
 
     /// Its network namespace; `None` for this program's own, and if it cannot be read.

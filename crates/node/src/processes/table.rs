@@ -16,6 +16,8 @@ use std::time::{Instant, SystemTime};
 
 use vipwatch_core::cause::ProcessExit;
 use vipwatch_core::keepalived_process::CRASH_LOOP_SPAN;
+use vipwatch_linux::file::FileStamp;
+use vipwatch_linux::netns::NetnsId;
 use vipwatch_linux::process_exit::{EndedProcess, ExitWatcher};
 use vipwatch_linux::process_table::new_processes::{Candidates, NewProcesses};
 use vipwatch_linux::process_table::{self as processes, ProcessId, RunState};
@@ -36,6 +38,12 @@ const MAX_EXECUTABLE: u64 = 64 << 20;
 
 /// Maximum number of configurations of processes that are remembered.
 const MAX_SOURCES: usize = 20_000;
+
+/// LIMIT: the same for processes in containers.
+const MAX_FOREIGN_SOURCES: usize = 1_000;
+
+/// LIMIT: maximum number of processes of keepalived. Each one costs memory and a descriptor.
+const MAX_MEMBERS: usize = 60_000;
 
 /// LIMIT: maximum number of executables of which it is remembered whether they are keepalived.
 const MAX_PROGRAMS: usize = 1_024;
@@ -64,7 +72,8 @@ impl SourceKey {
     fn of(process: &KeepalivedProcess) -> Self {
         Self {
             config: process.config.clone(),
-            netns: process.netns.clone(),
+            // The namespace of a container has a name of its own after each start.
+            netns: if process.is_foreign { ProcessNetns::Unnamed } else { process.netns.clone() },
             config_id: process.command_line.config_id.clone(),
             is_foreign: process.is_foreign,
         }
@@ -89,8 +98,8 @@ pub struct KeepalivedTable {
     members: BTreeMap<ProcessId, u32>,
     keepaliveds: BTreeMap<ProcessId, Arc<KeepalivedProcess>>,
     unreadable: HashSet<u32>,
-    /// Whether an executable, by device and inode, contains keepalived's keyword.
-    programs: HashMap<(u64, u64), bool>,
+    /// Whether an executable contains keepalived's keyword.
+    programs: HashMap<FileStamp, bool>,
     /// In the order in which they were first seen, so that the ids of their instances do not change.
     sources: Vec<ProcessSource>,
     /// The positions of the sources. Two containers may use one path in their own root directories.
@@ -103,13 +112,15 @@ pub struct KeepalivedTable {
     starts: HashMap<PathBuf, RecentStarts>,
     since: Option<SystemTime>,
     has_scanned: bool,
+    /// Whether the files of containers are read.
+    follows_containers: bool,
     /// [`can_move_addresses`]; unit tests run without that right.
     can_move: fn(u32) -> io::Result<bool>,
 }
 
 impl KeepalivedTable {
     /// An empty table. `since` is when this program began to follow processes; `None` if it reads them only once.
-    pub fn new(since: Option<SystemTime>) -> io::Result<Self> {
+    pub fn new(since: Option<SystemTime>, follows_containers: bool) -> io::Result<Self> {
         Ok(Self {
             new: NewProcesses::default(),
             exits: ExitWatcher::new()?,
@@ -126,6 +137,7 @@ impl KeepalivedTable {
             starts: HashMap::new(),
             since,
             has_scanned: false,
+            follows_containers,
             can_move: can_move_addresses,
         })
     }
@@ -177,7 +189,7 @@ impl KeepalivedTable {
             ProgramKind::Keepalived => {}
         }
         let Ok(stat) = processes::stat(pid) else { return false };
-        let is_new = !self.members.contains_key(&stat.id);
+        let is_new = !self.members.contains_key(&stat.id) && self.members.len() < MAX_MEMBERS;
         if !is_new || stat.state == RunState::Ended || !processes::is_process(pid) {
             return false;
         }
@@ -193,25 +205,29 @@ impl KeepalivedTable {
             Ok(_) => return ProgramKind::Other,
             // A thread of the kernel and a process that has ended have no executable.
             Err(error) if processes::is_vanished(&error) => return ProgramKind::Other,
-            Err(_) => {
-                let is_named = processes::name(pid).is_ok_and(|name| name == PROGRAM);
-                let can_move = is_named && processes::has_net_admin(pid).unwrap_or(false);
-                return if can_move { ProgramKind::Unreadable } else { ProgramKind::Other };
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return unreadable_kind(pid);
             }
+            // Any user can make the path of an executable too long for the kernel to show. The file decides.
+            Err(_) => {}
         }
         // ORDER: before the file is opened. Any user can run a program with this name, from a file system of its own.
         if !(self.can_move)(pid).unwrap_or(false) {
             return ProgramKind::Other;
         }
         let executable = PathBuf::from(format!("/proc/{pid}/exe"));
-        let Ok(identity) = processes::file_identity(&executable) else { return ProgramKind::Other };
+        let Ok(stamp) = FileStamp::at(&executable) else { return ProgramKind::Other };
         if self.programs.len() >= MAX_PROGRAMS {
             self.programs.clear();
         }
-        let is_keepalived = *self
-            .programs
-            .entry(identity)
-            .or_insert_with(|| contains(&executable, KEYWORD).unwrap_or(false));
+        let is_keepalived = match self.programs.get(&stamp) {
+            Some(known) => *known,
+            // An error may be gone at the next look, so it is not remembered.
+            None => match contains(&executable, KEYWORD) {
+                Ok(is_keepalived) => *self.programs.entry(stamp).or_insert(is_keepalived),
+                Err(_) => return ProgramKind::Other,
+            },
+        };
         if is_keepalived { ProgramKind::Keepalived } else { ProgramKind::Other }
     }
 
@@ -256,9 +272,9 @@ impl KeepalivedTable {
                 }
                 None => {
                     let names = names.get_or_insert_with(NetnsNames::read);
-                    let Ok(Some(mut process)) = KeepalivedProcess::read(id, children, names) else {
-                        continue;
-                    };
+                    let read =
+                        KeepalivedProcess::read(id, children, names, self.follows_containers);
+                    let Ok(Some(mut process)) = read else { continue };
                     if is_orphan {
                         // It ends soon, or another process becomes its parent.
                         process.state_since = SystemTime::now();
@@ -315,10 +331,18 @@ impl KeepalivedTable {
         for key in process.keys() {
             self.ended.remove(&key);
         }
+        if !process.is_followed {
+            return;
+        }
+        let foreign = self.sources.iter().filter(|source| source.is_foreign);
+        let has_room = self.sources.len() < MAX_SOURCES
+            && (!process.is_foreign || foreign.count() < MAX_FOREIGN_SOURCES);
         // ORDER: the process is a member already. Another living one with the same key is no predecessor.
         let is_over = |position: &&usize| {
-            let process = self.sources[**position].process;
-            process.is_none_or(|id| id == process_id || !self.members.contains_key(&id))
+            let known = &self.sources[**position];
+            let has_ended =
+                known.process.is_none_or(|id| id == process_id || !self.members.contains_key(&id));
+            has_ended && (known.netns == source.netns || is_gone(&known.netns))
         };
         let positions = self.source_positions.get(&key).map(Vec::as_slice).unwrap_or_default();
         match positions.iter().find(is_over) {
@@ -330,7 +354,7 @@ impl KeepalivedTable {
                 self.sources_version += u64::from(*known != source);
                 *known = source.clone();
             }
-            None if self.sources.len() < MAX_SOURCES => {
+            None if has_room => {
                 self.source_positions.entry(key.clone()).or_default().push(self.sources.len());
                 self.sources.push(source.clone());
                 self.sources_version += 1;
@@ -385,6 +409,8 @@ impl KeepalivedTable {
         before: BTreeMap<ProcessId, Arc<KeepalivedProcess>>,
         changed: &mut HashSet<PathBuf>,
     ) {
+        let used: HashSet<PathBuf> =
+            self.keepaliveds.values().flat_map(|process| process.keys()).collect();
         for (id, process) in before {
             if self.keepaliveds.contains_key(&id) {
                 continue;
@@ -401,11 +427,10 @@ impl KeepalivedTable {
                     end: end.or_kill(child.copied()).or_kill(process.last_end),
                     netns: process.netns.clone(),
                     pid_files: process.pid_files.clone(),
+                    is_foreign: process.is_foreign,
                 };
-                for key in process.keys() {
-                    let is_used =
-                        self.keepaliveds.values().any(|other| other.keys().any(|one| one == key));
-                    if !is_used {
+                for key in process.keys().filter(|key| !used.contains(key)) {
+                    if self.ended.len() < MAX_SOURCES {
                         self.ended.insert(key, ended.clone());
                     }
                 }
@@ -494,6 +519,26 @@ impl AsFd for KeepalivedTable {
     /// Readable when a process has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.exits.as_fd()
+    }
+}
+
+/// Whether the namespace of a process that has ended exists no more.
+fn is_gone(netns: &ProcessNetns) -> bool {
+    match netns {
+        ProcessNetns::Named(name) => NetnsId::of_name(name).is_ok_and(|id| id.is_none()),
+        ProcessNetns::Unnamed => true,
+        ProcessNetns::Own | ProcessNetns::Unreadable => false,
+    }
+}
+
+/// What a process is, of which this program may not read the executable.
+fn unreadable_kind(pid: u32) -> ProgramKind {
+    let is_named = processes::name(pid).is_ok_and(|name| name == PROGRAM);
+    let is_elsewhere = processes::has_own_user_namespace(pid).is_ok_and(|is_own| !is_own);
+    if is_named && !is_elsewhere && processes::has_net_admin(pid).unwrap_or(false) {
+        ProgramKind::Unreadable
+    } else {
+        ProgramKind::Other
     }
 }
 

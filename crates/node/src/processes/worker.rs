@@ -86,8 +86,9 @@ impl ProcessWorker {
     pub(crate) fn first_scan(
         store: &StateStore,
         remembered: &RememberedSources,
+        follows_containers: bool,
     ) -> io::Result<KeepalivedTable> {
-        let mut table = KeepalivedTable::new(Some(SystemTime::now()))?;
+        let mut table = KeepalivedTable::new(Some(SystemTime::now()), follows_containers)?;
         table.scan(Instant::now());
         // ORDER: the files of running processes come first, so that their instances get the plain ids.
         table.add_sources(remembered.load());

@@ -103,8 +103,18 @@ pub fn findings(context: &ApiContext) -> FindingList {
 }
 
 fn containers(store: &StateStore) -> Vec<ContainerKeepalived> {
-    let view = store.processes();
-    let foreign = view.iter().flat_map(|view| view.foreign()).take(MAX_CONTAINERS);
+    let processes = store.processes();
+    let view = store.view();
+    // Those that belong to a followed instance are shown with it.
+    let of_instances = |process: &Arc<KeepalivedProcess>| {
+        let id = Some(process.id.pid);
+        let items = view.entries.values().filter_map(|entry| {
+            processes.as_ref()?.of_instance(&entry.instance).map(|it| it.id.pid)
+        });
+        items.into_iter().any(|pid| Some(pid) == id)
+    };
+    let foreign = processes.iter().flat_map(|view| view.foreign());
+    let foreign = foreign.filter(|process| !of_instances(process)).take(MAX_CONTAINERS);
     let item = |process: &Arc<KeepalivedProcess>| ContainerKeepalived {
         pid: process.id.pid,
         netns: process.netns_name().map(|name| name.to_string()),

@@ -92,6 +92,8 @@ pub struct Follower {
     /// Changes that are reported only if the instance still exists after the next scan: its namespace was
     /// deleted while its file was missing, so it is probably being deleted.
     withheld: Vec<RoleChange>,
+    /// Those that the scan in progress decides, because it began after them.
+    in_decision: Vec<RoleChange>,
 }
 
 impl Follower {
@@ -123,6 +125,7 @@ impl Follower {
             netns_retry: SETTLE,
             agent_directories: Vec::new(),
             withheld: Vec::new(),
+            in_decision: Vec::new(),
         })
     }
 
@@ -187,6 +190,7 @@ impl Follower {
     fn begin_scan(&mut self) {
         self.discovery.request_scan();
         self.is_scanning = true;
+        self.in_decision.append(&mut self.withheld);
         // A change from now on makes another scan necessary, which `read` notices.
         self.next_scan = clock::now() + SCAN_INTERVAL;
     }
@@ -219,7 +223,7 @@ impl Follower {
         self.is_unsettled = is_unsettled;
         let coverage = self.watch_directories();
         let search = std::mem::replace(&mut self.netns_search, NetnsSearch::Unknown);
-        let mut changes = std::mem::take(&mut self.withheld);
+        let mut changes = std::mem::take(&mut self.in_decision);
         changes.retain(|change| instances.iter().any(|one| one.id == change.instance.id));
         let is_follow_needed = is_changed
             || search == NetnsSearch::All

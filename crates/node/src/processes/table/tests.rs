@@ -11,7 +11,7 @@ use super::*;
 
 /// A table for processes without rights.
 fn table() -> KeepalivedTable {
-    KeepalivedTable { can_move: |_| Ok(true), ..KeepalivedTable::new(None).unwrap() }
+    KeepalivedTable { can_move: |_| Ok(true), ..KeepalivedTable::new(None, false).unwrap() }
 }
 
 #[test]

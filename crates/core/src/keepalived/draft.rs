@@ -21,7 +21,7 @@ use crate::vrrp::VrrpAuthentication;
 use crate::{LinkName, NameError};
 
 /// LIMIT: more instances than any real configuration has. Each one costs memory in every part of the node.
-const MAX_INSTANCES: usize = 4_096;
+const MAX_INSTANCES: usize = 10_000;
 
 /// LIMIT: the same for the addresses, peers, routes and rules of all instances together: each change of an address
 /// compares those of its instance.

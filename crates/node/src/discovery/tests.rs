@@ -321,13 +321,13 @@ fn a_file_beyond_a_limit_is_one_problem_and_its_last_good_content_stays_in_use()
     };
     let valid = instance("A", "192.0.2.9");
     assert_eq!(scan(&valid), (vec!["A".to_owned()], Vec::new()));
-    let blocks = (0..5_000).map(|one| format!("vrrp_instance I{one} {{\n}}\n"));
+    let blocks = (0..11_000).map(|one| format!("vrrp_instance I{one} {{\n}}\n"));
     let many = blocks.collect::<Vec<_>>().concat();
     let braces = format!("{valid}include {}\n", "{a,b}".repeat(26));
     let mistakes = format!("{valid}{}", "vrrp_instance {\n}\n".repeat(5_000));
     let star = format!("{valid}include /*/*/*/*/*/*\n");
     for (text, expected) in [
-        (&many, "more than 4096 vrrp_instance blocks"),
+        (&many, "more than 10000 vrrp_instance blocks"),
         (&braces, "stands for more than 256 others"),
         (&mistakes, "more problems are not listed"),
         (&star, "match too many directory entries"),

@@ -20,7 +20,8 @@ const OUTSIDE: &str = "vrrp_instance OUTSIDE {\n interface eth0\n virtual_router
 fn tree() -> &'static IncludeTree {
     static TREE: OnceLock<IncludeTree> = OnceLock::new();
     TREE.get_or_init(|| {
-        let directory = std::env::temp_dir().join(format!("vipwatch-fuzz-{}", std::process::id()));
+        let program = std::env::current_exe().expect("the path of this program");
+        let directory = program.with_extension("tree");
         let root = directory.join("root");
         let write = |path: PathBuf, text: &str| {
             std::fs::create_dir_all(path.parent().expect("a directory"))

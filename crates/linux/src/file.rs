@@ -143,11 +143,16 @@ pub fn text_file(file: File, limit: u64) -> io::Result<TextFile> {
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
+    text_of_regular(file, metadata, limit)
+}
+
+/// The same for a file that is known to be a regular one, with this metadata.
+pub(crate) fn text_of_regular(file: File, metadata: Metadata, limit: u64) -> io::Result<TextFile> {
     if metadata.len() > limit {
         let text = format!("it has more than {limit} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1);
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(TextFile { text: String::from_utf8_lossy(&bytes).into_owned(), metadata })
 }

@@ -11,12 +11,14 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat, readlinkat};
 use rustix::io::Errno;
 
-use crate::file::{FileStamp, TextFile, text_file};
+use crate::file::{FileStamp, TextFile, text_of_regular};
 use crate::process_table::{self, ProcessId};
 use crate::program::push_parts;
 
@@ -39,18 +41,20 @@ pub struct RootDirectory {
     directory: OwnedFd,
     /// The path through which an operator can see the directory: `/`, or `/proc/PID/root`.
     shown: PathBuf,
+    /// A device that is no file system of the kernel; 0 before the first file.
+    plain_device: AtomicU64,
 }
 
 impl RootDirectory {
     /// The root directory of this program.
     pub fn own() -> io::Result<Self> {
-        Ok(Self { directory: open_directory(Path::new("/"))?, shown: PathBuf::from("/") })
+        Ok(Self::new(open_directory(Path::new("/"))?, PathBuf::from("/")))
     }
 
     /// A directory as if it were the root directory of a process.
     #[cfg(fuzzing)]
     pub fn at(path: &Path) -> io::Result<Self> {
-        Ok(Self { directory: open_directory(path)?, shown: PathBuf::from("/proc/1/root") })
+        Ok(Self::new(open_directory(path)?, PathBuf::from("/proc/1/root")))
     }
 
     /// The root directory of a process, in the mount namespace of that process. Needs `PTRACE_MODE_READ`.
@@ -61,7 +65,11 @@ impl RootDirectory {
         if !process_table::is_alive(id) {
             return Err(Errno::SRCH.into());
         }
-        Ok(Self { directory, shown })
+        Ok(Self::new(directory, shown))
+    }
+
+    fn new(directory: OwnedFd, shown: PathBuf) -> Self {
+        Self { directory, shown, plain_device: AtomicU64::new(0) }
     }
 
     /// The path of a file for messages.
@@ -88,22 +96,22 @@ impl RootDirectory {
     /// Reads the text of a regular file with at most `limit` bytes, with its owner and permissions. A named pipe, a
     /// device and a file of `/proc` or `/sys` are errors; the call neither opens nor blocks on them.
     pub fn read_text_file(&self, path: &Path, limit: u64) -> io::Result<TextFile> {
-        self.read_located_file(path, limit).map(|(file, _)| file)
-    }
-
-    /// The same, with the path of the file that was read, without links: that of this program's own root directory.
-    pub fn read_located_file(&self, path: &Path, limit: u64) -> io::Result<(TextFile, PathBuf)> {
         // ORDER: a descriptor for the path only is examined first. Opening a device may have an effect.
         let found = self.open(path, OFlags::PATH)?;
-        if !found.metadata()?.is_file() {
+        let metadata = found.metadata()?;
+        if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
-        if is_of_kernel(&found)? {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a file of the kernel"));
+        // There are thousands of files, most of them on one file system.
+        if self.plain_device.load(Ordering::Relaxed) != metadata.dev() {
+            if is_of_kernel(&found)? {
+                let text = "it is a file of the kernel";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            self.plain_device.store(metadata.dev(), Ordering::Relaxed);
         }
         let file = reopen(&found.into(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)?;
-        let place = std::fs::read_link(path_of(&file))?;
-        Ok((text_file(file, limit)?, place))
+        text_of_regular(file, metadata, limit)
     }
 
     /// What the file at `path` is.
@@ -204,11 +212,8 @@ impl<'r> Walk<'r> {
 
 /// Opens the file of a descriptor again, with other flags. The name of the file may lead to another one by now.
 fn reopen(file: &OwnedFd, flags: OFlags) -> io::Result<File> {
-    Ok(rustix::fs::open(path_of(file), flags & !OFlags::NOFOLLOW, Mode::empty())?.into())
-}
-
-fn path_of(file: &impl AsRawFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::open(path, flags & !OFlags::NOFOLLOW, Mode::empty())?.into())
 }
 
 #[cfg(test)]

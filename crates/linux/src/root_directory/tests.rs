@@ -30,10 +30,7 @@ impl Tree {
         link("../../../../../../secret", "upwards");
         link("/proc/self/root", "magic");
         link("loop", "loop");
-        let root = RootDirectory {
-            directory: open_directory(&inside).unwrap(),
-            shown: "/proc/7/root".into(),
-        };
+        let root = RootDirectory::new(open_directory(&inside).unwrap(), "/proc/7/root".into());
         Self { directory, root }
     }
 
@@ -43,7 +40,7 @@ impl Tree {
 
     fn walk(&self, path: &str) -> io::Result<String> {
         let file = Walk::new(&self.root, Path::new(path)).open(OFlags::RDONLY)?;
-        Ok(text_file(file, 100)?.text)
+        Ok(crate::file::text_file(file, 100)?.text)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -81,8 +81,8 @@ struct OpenedFiles<'a> {
     has_includes: bool,
     /// Whether every file has the permission for all users to read it.
     is_readable_by_all: bool,
-    /// The paths of the files without links, when they were read: a link may lead elsewhere by now.
-    places: Vec<PathBuf>,
+    /// Device and inode of the files that were read: a link to one may lead elsewhere by now.
+    identities: Vec<(u64, u64)>,
     bytes_left: u64,
     entries_left: usize,
 }
@@ -96,7 +96,7 @@ pub(super) fn load(request: ConfigRequest<'_>) -> Loaded {
         written: None,
         has_includes: false,
         is_readable_by_all: request.author != Author::Container,
-        places: Vec::new(),
+        identities: Vec::new(),
         bytes_left: MAX_TOTAL_BYTES,
         entries_left: MAX_ENTRIES,
     };
@@ -124,7 +124,7 @@ impl OpenedFiles<'_> {
     fn read(&mut self, file: &Path, problems: &mut Vec<Problem>) -> Option<(Source, Metadata)> {
         let root = self.request.root;
         let limit = MAX_BYTES.min(self.bytes_left);
-        let OpenText { text, metadata, place } = match text_of(root, file, limit) {
+        let TextFile { text, metadata } = match text_of(root, file, limit) {
             Ok(read) => read,
             Err(error) => {
                 self.unread.push((root.shown(file), error));
@@ -134,7 +134,7 @@ impl OpenedFiles<'_> {
         self.bytes_left = self.bytes_left.saturating_sub(metadata.len());
         let is_own = root.shown(file) == file;
         self.is_readable_by_all &= is_own && metadata.permissions().mode() & 0o004 != 0;
-        self.places.push(place);
+        self.identities.push((metadata.dev(), metadata.ino()));
         self.written = self.written.max(metadata.modified().ok());
         let number = self.files.len();
         self.files.push(file.to_owned());
@@ -157,7 +157,9 @@ impl OpenedFiles<'_> {
 
     /// Whether every user of this machine may read all files: by their own permissions, and those of the directories.
     fn may_quote(&self) -> bool {
-        self.is_readable_by_all && self.places.iter().all(|place| is_reachable_by_all(place))
+        let mut files = self.files.iter().zip(&self.identities);
+        self.is_readable_by_all
+            && files.all(|(file, identity)| is_reachable_by_all(file, *identity))
     }
 
     fn matches(&mut self, from: &Path, pattern: &str) -> Result<Vec<PathBuf>, PatternError> {
@@ -166,9 +168,14 @@ impl OpenedFiles<'_> {
     }
 }
 
-/// Whether every user may enter the directories of a path.
-fn is_reachable_by_all(file: &Path) -> bool {
-    file.ancestors().skip(1).all(|directory| {
+/// Whether `file` still leads to the file with this device and inode, and every user may enter its directories.
+fn is_reachable_by_all(file: &Path, identity: (u64, u64)) -> bool {
+    let Ok(place) = file.canonicalize() else { return false };
+    let is_same = |metadata: Metadata| (metadata.dev(), metadata.ino()) == identity;
+    if !place.symlink_metadata().is_ok_and(is_same) {
+        return false;
+    }
+    place.ancestors().skip(1).all(|directory| {
         let metadata = directory.metadata();
         metadata.is_ok_and(|metadata| metadata.permissions().mode() & 0o001 != 0)
     })
@@ -253,21 +260,13 @@ impl Files for OpenedFiles<'_> {
     }
 }
 
-/// A file that was read.
-struct OpenText {
-    text: String,
-    metadata: Metadata,
-    /// Its path without links.
-    place: PathBuf,
-}
-
 /// The text of `file`; a file with a zero byte is not a text file.
-fn text_of(root: &RootDirectory, file: &Path, limit: u64) -> io::Result<OpenText> {
-    let (TextFile { text, metadata }, place) = root.read_located_file(file, limit)?;
-    if text.contains('\0') {
+fn text_of(root: &RootDirectory, file: &Path, limit: u64) -> io::Result<TextFile> {
+    let read = root.read_text_file(file, limit)?;
+    if read.text.contains('\0') {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a text file"));
     }
-    Ok(OpenText { text, metadata, place })
+    Ok(read)
 }
 
 /// Checks that `file` can be a configuration file of keepalived.

@@ -59,6 +59,8 @@ pub struct ConfigScanner {
     renamed: HashMap<(Arc<Path>, InstanceId), Arc<InstanceConfig>>,
     /// The routers at the last time that `ha_confs` could be listed.
     routers: Vec<RouterFile>,
+    /// The root directory of this program: opened once, because there are thousands of files.
+    own_root: Option<Arc<RootDirectory>>,
 }
 
 impl ConfigScanner {
@@ -72,6 +74,7 @@ impl ConfigScanner {
             sources: Vec::new(),
             renamed: HashMap::new(),
             routers: Vec::new(),
+            own_root: RootDirectory::own().ok().map(Arc::new),
         }
     }
 
@@ -349,7 +352,11 @@ impl ConfigScanner {
             return self.keep(file);
         }
         let config_id = config_id.map_or_else(|| self.locations.config_id(), str::to_owned);
-        let root = match place.root() {
+        let root = match place.process {
+            None => self.own_root.clone().map_or_else(|| place.root(), Ok),
+            Some(_) => place.root(),
+        };
+        let root = match root {
             Ok(root) => root,
             Err(error) => return Some(self.replace(file, ConfigFile::unreadable(file, &error))),
         };
@@ -467,8 +474,8 @@ impl FilePlace {
         below.unwrap_or_else(|| Self::own(file, author))
     }
 
-    fn root(&self) -> io::Result<RootDirectory> {
-        self.process.map_or_else(RootDirectory::own, RootDirectory::of_process)
+    fn root(&self) -> io::Result<Arc<RootDirectory>> {
+        self.process.map_or_else(RootDirectory::own, RootDirectory::of_process).map(Arc::new)
     }
 
     fn stamp(&self) -> io::Result<FileStamp> {

@@ -2,7 +2,7 @@
 //! Findings: of the audit, of the node itself, of configurations, of the receiver and of deliveries.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,23 +103,21 @@ pub fn findings(context: &ApiContext) -> FindingList {
 }
 
 fn containers(store: &StateStore) -> Vec<ContainerKeepalived> {
-    let processes = store.processes();
-    let view = store.view();
+    let Some(processes) = store.processes() else { return Vec::new() };
+    let foreign = processes.foreign();
+    if foreign.is_empty() {
+        return Vec::new();
+    }
     // Those that belong to a followed instance are shown with it.
-    let of_instances = |process: &Arc<KeepalivedProcess>| {
-        let id = Some(process.id.pid);
-        let items = view.entries.values().filter_map(|entry| {
-            processes.as_ref()?.of_instance(&entry.instance).map(|it| it.id.pid)
-        });
-        items.into_iter().any(|pid| Some(pid) == id)
-    };
-    let foreign = processes.iter().flat_map(|view| view.foreign());
-    let foreign = foreign.filter(|process| !of_instances(process)).take(MAX_CONTAINERS);
+    let view = store.view();
+    let serving = view.entries.values().filter_map(|entry| processes.of_instance(&entry.instance));
+    let serving: HashSet<u32> = serving.map(|process| process.id.pid).collect();
+    let others = foreign.into_iter().filter(|process| !serving.contains(&process.id.pid));
     let item = |process: &Arc<KeepalivedProcess>| ContainerKeepalived {
         pid: process.id.pid,
         netns: process.netns_name().map(|name| name.to_string()),
     };
-    foreign.map(item).collect()
+    others.take(MAX_CONTAINERS).map(item).collect()
 }
 
 /// The number of findings with each name and severity.

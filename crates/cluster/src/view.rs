@@ -57,7 +57,7 @@ pub struct StoredValue {
 }
 
 impl StoredValue {
-    /// The length of the key and of the value.
+    /// Key length plus value length.
     pub(crate) fn bytes(&self) -> usize {
         self.key.len() + self.value.len()
     }

@@ -237,7 +237,7 @@ pub fn is_process(pid: u32) -> bool {
     })
 }
 
-/// LIMIT: maximum number of descriptors of a process that are examined. Any process may open a million files.
+/// LIMIT: maximum number of descriptors examined in one process. Any process may open a million files.
 const MAX_DESCRIPTORS: usize = 16_384;
 
 /// A file in the memory of another process (`memfd_create(2)`).

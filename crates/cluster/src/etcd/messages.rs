@@ -65,7 +65,7 @@ pub struct RangeResponse {
     pub kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
     pub more: bool,
-    /// The number of keys in the requested range, also of those after the last one of the answer.
+    /// The number of keys in the requested range, including those that the answer leaves out.
     #[prost(int64, tag = "4")]
     pub count: i64,
 }

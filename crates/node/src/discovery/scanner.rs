@@ -309,7 +309,7 @@ impl ConfigScanner {
             .collect()
     }
 
-    /// The content of the file of a router.
+    /// A router's file.
     fn read_router(
         &mut self,
         file: &Arc<Path>,
@@ -318,7 +318,7 @@ impl ConfigScanner {
         self.read(file, &FilePlace::own(file, Author::Neutron), None, result)
     }
 
-    /// The content of the file of an ordinary keepalived; `source` is the process that uses it.
+    /// An ordinary keepalived's file; `source` is the process that uses it.
     fn read_used_by(
         &mut self,
         file: &Arc<Path>,

@@ -72,7 +72,7 @@ impl SourceKey {
     fn of(process: &KeepalivedProcess) -> Self {
         Self {
             config: process.config.clone(),
-            // The namespace of a container has a name of its own after each start.
+            // A container's namespace may get another name at each start.
             netns: if process.is_foreign { ProcessNetns::Unnamed } else { process.netns.clone() },
             config_id: process.command_line.config_id.clone(),
             is_foreign: process.is_foreign,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decodes VRRP advertisements, version 2 (RFC 3768) and version 3 (RFC 5798), from whole IP packets.
 //!
+//! keepalived 2.4 signs adverts with a trailer (`auth_hmac`) behind the VRRP message, within the length of the IP packet.
+//!
 //! A packet is either an [`Advert`], which a VRRP router would accept, or an [`AdvertError`]. Nothing here depends on
 //! the configuration: whether an advert belongs to a followed instance is decided in [`crate::witness`].
 //!
@@ -31,6 +33,12 @@ const HEADER_LENGTH: usize = 8;
 const AUTHENTICATION_LENGTH: usize = 8;
 /// The only type of VRRP packet.
 const TYPE_ADVERTISEMENT: u8 = 1;
+
+/// Bytes of the trailer with which keepalived 2.4 signs an advert (`auth_hmac`): type, key id, two reserved bytes, UTC
+/// seconds, binary fraction of a second, counter, and 16 bytes of HMAC.
+pub const TRAILER_LENGTH: usize = 28;
+/// The only type of trailer: HMAC-SHA-256, truncated to 128 bits.
+const TRAILER_HMAC_SHA256: u8 = 1;
 
 /// The version of the VRRP protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,6 +105,15 @@ impl VrrpAuthentication {
     }
 }
 
+/// The trailer of a signed advert. vipwatch has no key, so it cannot verify the HMAC and does not keep it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signature {
+    /// The key that signs, as the sender numbers it.
+    pub key_id: u8,
+    /// The sender's clock: the time since the Unix epoch, modulo 2^32 seconds.
+    pub sent: Duration,
+}
+
 /// What the checksum of an advert covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChecksumCoverage {
@@ -131,6 +148,8 @@ pub struct Advert<'a> {
     pub authentication: VrrpAuthentication,
     /// What its checksum covers.
     pub checksum: ChecksumCoverage,
+    /// The signature; `None` if the advert has no trailer.
+    pub signature: Option<Signature>,
     /// The addresses as on the wire; see [`addresses`].
     pub address_bytes: &'a [u8],
 }
@@ -191,13 +210,15 @@ pub enum AdvertError {
     NoAddress,
     /// The length does not fit the number of addresses.
     Length,
+    /// The trailer is of an unknown type, or its reserved bytes are not zero.
+    Trailer,
     /// The VRRP checksum is wrong.
     Checksum,
 }
 
 impl AdvertError {
     /// All errors.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Truncated,
         Self::IpVersion,
         Self::IpChecksum,
@@ -212,6 +233,7 @@ impl AdvertError {
         Self::Authentication,
         Self::NoAddress,
         Self::Length,
+        Self::Trailer,
         Self::Checksum,
     ];
 
@@ -232,6 +254,7 @@ impl AdvertError {
             Self::Authentication => "authentication",
             Self::NoAddress => "no-address",
             Self::Length => "length",
+            Self::Trailer => "trailer",
             Self::Checksum => "checksum",
         }
     }
@@ -254,6 +277,7 @@ impl fmt::Display for AdvertError {
             Self::Authentication => "unknown authentication type",
             Self::NoAddress => "an advert of version 3 has no address",
             Self::Length => "the length does not fit the number of addresses",
+            Self::Trailer => "unknown trailer",
             Self::Checksum => "wrong VRRP checksum",
         })
     }
@@ -299,6 +323,9 @@ pub fn decode(packet: &[u8]) -> Result<Advert<'_>, AdvertError> {
     if interval.is_zero() {
         return Err(AdvertError::Interval);
     }
+    let Parts { message, address_bytes, trailer } = parts(version, count, &packet)?;
+    // Over IPv6 the kernel computes the checksum, over everything. Over IPv4 keepalived leaves the trailer out.
+    let covered = if packet.source.is_ipv4() { message } else { packet.payload };
     Ok(Advert {
         source: packet.source,
         destination: packet.destination,
@@ -308,8 +335,9 @@ pub fn decode(packet: &[u8]) -> Result<Advert<'_>, AdvertError> {
         priority,
         interval,
         authentication,
-        address_bytes: address_bytes(version, count, &packet)?,
-        checksum: checksum_coverage(version, &packet)?,
+        address_bytes,
+        signature: trailer.map(signature).transpose()?,
+        checksum: checksum_coverage(version, &IpPacket { payload: covered, ..packet })?,
     })
 }
 
@@ -331,11 +359,19 @@ fn authentication(
     }
 }
 
-fn address_bytes<'a>(
+/// The VRRP part of a packet.
+struct Parts<'a> {
+    /// Everything but the trailer.
+    message: &'a [u8],
+    address_bytes: &'a [u8],
+    trailer: Option<&'a [u8; TRAILER_LENGTH]>,
+}
+
+fn parts<'a>(
     version: VrrpVersion,
     count: u8,
     packet: &IpPacket<'a>,
-) -> Result<&'a [u8], AdvertError> {
+) -> Result<Parts<'a>, AdvertError> {
     if count == 0 && version == VrrpVersion::V3 {
         return Err(AdvertError::NoAddress);
     }
@@ -345,8 +381,25 @@ fn address_bytes<'a>(
         (VrrpVersion::V2, VrrpFamily::V4) => AUTHENTICATION_LENGTH,
         _ => 0,
     };
-    let is_exact = packet.payload.len() == end + rest;
-    packet.payload.get(HEADER_LENGTH..end).filter(|_| is_exact).ok_or(AdvertError::Length)
+    let (message, trailer) =
+        packet.payload.split_at_checked(end + rest).ok_or(AdvertError::Length)?;
+    let address_bytes = message.get(HEADER_LENGTH..end).ok_or(AdvertError::Length)?;
+    let trailer = match trailer {
+        [] => None,
+        bytes => Some(bytes.try_into().map_err(|_| AdvertError::Length)?),
+    };
+    Ok(Parts { message, address_bytes, trailer })
+}
+
+fn signature(trailer: &[u8; TRAILER_LENGTH]) -> Result<Signature, AdvertError> {
+    let [TRAILER_HMAC_SHA256, key_id, 0, 0, s3, s2, s1, s0, high, low, ..] = *trailer else {
+        return Err(AdvertError::Trailer);
+    };
+    let seconds = u32::from_be_bytes([s3, s2, s1, s0]);
+    // In units of 2^-16 s.
+    let nanos = (u64::from(u16::from_be_bytes([high, low])) * 1_000_000_000) >> 16;
+    let sent = Duration::from_secs(seconds.into()) + Duration::from_nanos(nanos);
+    Ok(Signature { key_id, sent })
 }
 
 /// Checks the checksum. Over IPv6 it always covers the pseudo-header: the kernel computes it so for both versions.

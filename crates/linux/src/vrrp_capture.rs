@@ -31,8 +31,8 @@ pub use self::tables::{CaptureId, CaptureRequest, CaptureTables, OpenedCaptures}
 /// Packets that one system call reads at most.
 const PACKETS_PER_CALL: usize = 8;
 
-/// Bytes that are read of one packet: 255 IPv6 addresses, an authentication header with the longest check value, and all
-/// headers fit.
+/// Bytes that are read of one packet: 255 IPv6 addresses, an authentication header with the longest check value, the
+/// trailer of a signed advert, and all headers fit.
 pub const MAX_PACKET_BYTES: usize = SNAPSHOT_BYTES as usize;
 const SNAPSHOT_BYTES: u32 = 5376;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The packets are those of keepalived 2.2.7, captured behind a veth pair.
+//! The packets are those of keepalived 2.2.7, captured behind a veth pair. The signed ones are those of keepalived 2.4.3.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,16 @@ const V3_IPV6: &str = "6c0184a4002870fffe800000000000008833d9fffebddecbff0200000
 /// Version 2 over IPv6, which no RFC defines.
 const V2_IPV6: &str = "6c0184a4001870fffe800000000000008833d9fffebddecbff0200000000000000000000000000122114960100010c89fe800000000000000000000000010003";
 
-const ALL: [&str; 10] = [
+/// Version 2, IPv4, two addresses, signed with the key id 7.
+const V2_SIGNED: &str = "45c0004800010000ff701871c0000201e0000012213396020001c4b2c000020ac000020b0000000000000000010700006afd570496a100001dcb04ed48aa913777cd95a19efe66dc";
+/// Version 3, IPv4, signed.
+const V3_SIGNED: &str = "45c0003c00010000ff70187dc0000201e0000012313396010064d3cbc000020a010700006afd5709a7e10000c785b50ef86faa0c68330ffa2c903ba3";
+/// Version 3 over IPv6, two addresses, signed.
+const V3_IPV6_SIGNED: &str = "6c08fd4d004470fffe800000000000005ce90afffec8f480ff020000000000000000000000000012313396020064c0f2fe80000000000000000000000000001020010db8000000000000000000000010010700006afd570ec50c000078bfb6fa3cfd7f67953abfe5b40a7433";
+/// Version 3 of the sender before, with `mode receive-only`: it does not sign.
+const V3_RECEIVE_ONLY: &str = "45c0002000010000ff701899c0000201e0000012313396010064d3cbc000020a";
+
+const ALL: [&str; 14] = [
     V2,
     V2_STOPS,
     V2_PASSWORD,
@@ -43,6 +52,10 @@ const ALL: [&str; 10] = [
     V3_OLD_CHECKSUM,
     V3_IPV6,
     V2_IPV6,
+    V2_SIGNED,
+    V3_SIGNED,
+    V3_IPV6_SIGNED,
+    V3_RECEIVE_ONLY,
 ];
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -125,6 +138,57 @@ fn a_version_3_checksum_with_another_pseudo_header_is_accepted_and_marked() {
     packet[26..28].copy_from_slice(&(!sum).to_be_bytes());
     let coverage = decode(&packet).map(|advert| advert.checksum);
     assert_eq!(coverage, Ok(ChecksumCoverage::WithoutPseudoHeader));
+}
+
+#[test]
+fn a_signed_advert_is_an_advert_with_a_key_id_and_the_time_of_its_sender() {
+    let cases = [
+        (V2_SIGNED, VrrpVersion::V2, 2, 0x6afd_5704, 0x96a1),
+        (V3_SIGNED, VrrpVersion::V3, 1, 0x6afd_5709, 0xa7e1),
+        (V3_IPV6_SIGNED, VrrpVersion::V3, 2, 0x6afd_570e, 0xc50c),
+    ];
+    for (hex, version, addresses, seconds, fraction) in cases {
+        let packet = bytes(hex);
+        let advert = decode(&packet).unwrap();
+        assert_eq!((advert.version, advert.vrid, advert.priority), (version, 51, 150));
+        assert_eq!(advert.addresses().count(), addresses, "{hex}");
+        assert_eq!(advert.checksum, ChecksumCoverage::Standard, "{hex}");
+        assert_eq!(advert.authentication, VrrpAuthentication::None);
+        let Signature { key_id, sent } = advert.signature.unwrap();
+        assert_eq!((key_id, sent.as_secs()), (7, seconds));
+        assert_eq!(u128::from(sent.subsec_nanos()), (fraction * 1_000_000_000_u128) >> 16);
+    }
+    assert_eq!(decode(&bytes(V3_RECEIVE_ONLY)).unwrap().signature, None);
+}
+
+/// The checksum over IPv4 does not cover the trailer, and the one over IPv6 does.
+#[test]
+fn a_trailer_of_another_length_or_type_is_an_error_of_its_own() {
+    let shortened = |hex: &str, by: usize| {
+        changed(hex, |packet| {
+            packet.truncate(packet.len() - by);
+            let at = if packet[0] >> 4 == 4 { 3 } else { 5 };
+            packet[at] -= u8::try_from(by).unwrap();
+        })
+    };
+    for (hex, trailer) in [(V2_SIGNED, 44), (V3_SIGNED, 32), (V3_IPV6_SIGNED, 80)] {
+        for by in 1..TRAILER_LENGTH {
+            assert_eq!(shortened(hex, by), Err(AdvertError::Length), "{by} bytes fewer of {hex}");
+        }
+        for (at, value) in [(0, 0), (0, 2), (2, 1), (3, 1)] {
+            let error = changed(hex, |packet| packet[trailer + at] = value);
+            assert_eq!(error, Err(AdvertError::Trailer), "byte {at} of {hex}");
+        }
+        let other_hmac = changed(hex, |packet| packet[trailer + 20] ^= 1);
+        let is_v4 = hex.starts_with('4');
+        assert_eq!(other_hmac, if is_v4 { Ok(51) } else { Err(AdvertError::Checksum) });
+    }
+    assert_eq!(shortened(V3_SIGNED, TRAILER_LENGTH), Ok(51));
+    let two = changed(V3_SIGNED, |packet| {
+        packet.extend_from_within(32..);
+        packet[3] += 28;
+    });
+    assert_eq!(two, Err(AdvertError::Length));
 }
 
 #[test]
@@ -234,15 +298,17 @@ fn every_truncation_of_a_real_advert_is_an_error() {
     }
 }
 
-/// The checksums cover every bit of VRRP and of the IPv4 header. They do not cover the first words of an IPv6 header and
-/// the fields of an authentication header.
+/// The checksums cover every bit of VRRP and of the IPv4 header. They do not cover the first words of an IPv6 header,
+/// the fields of an authentication header, and a trailer over IPv4.
 #[test]
 fn a_flipped_bit_is_never_believed() {
     for hex in ALL {
         for bit in 0..hex.len() * 4 {
             let (at, mut packet) = (bit / 8, bytes(hex));
             let is_covered = match hex {
-                V3_IPV6 | V2_IPV6 => at >= 4,
+                V3_IPV6 | V2_IPV6 | V3_IPV6_SIGNED => at >= 4,
+                V2_SIGNED => at < 44,
+                V3_SIGNED => at < 32,
                 V2_HEADER => !(22..44).contains(&at),
                 _ => true,
             };

@@ -386,7 +386,7 @@ fn parts<'a>(
     let address_bytes = message.get(HEADER_LENGTH..end).ok_or(AdvertError::Length)?;
     let trailer = match trailer {
         [] => None,
-        bytes => Some(bytes.try_into().map_err(|_| AdvertError::Length)?),
+        bytes => Some(bytes.as_array().ok_or(AdvertError::Length)?),
     };
     Ok(Parts { message, address_bytes, trailer })
 }

@@ -2,7 +2,7 @@
 //! For tests, benches and the demo: temporary network namespaces ([`lab`]), address changes
 //! ([`address_editor`]), real keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), Neutron's own code
 //! ([`neutron`]), the drop-in as Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), programs on a pseudo-terminal ([`pty`]),
-//! packet captures ([`wire`]), pseudo-random numbers ([`random`]), waiting for facts ([`wait`]), real etcd ([`etcd`]), certificates ([`authority`]), and a real
+//! packet captures ([`wire`]), signed adverts ([`signed_adverts`]), pseudo-random numbers ([`random`]), waiting for facts ([`wait`]), real etcd ([`etcd`]), certificates ([`authority`]), and a real
 //! browser ([`browser`]).
 //!
 //! It needs permission to create network namespaces. `cargo xtask` provides it; without it a test fails with a hint.
@@ -25,6 +25,7 @@ pub mod random;
 pub mod recorder;
 pub mod release;
 pub mod routers;
+pub mod signed_adverts;
 pub mod wait;
 pub mod wire;
 
@@ -42,5 +43,6 @@ pub use random::Random;
 pub use recorder::AddressRecorder;
 pub use release::Release;
 pub use routers::{HaRouter, Routers};
+pub use signed_adverts::{AdvertSender, SigningKey, TestAdvert};
 pub use wait::{pause, stays, wait_for, wait_showing, wait_within_showing};
 pub use wire::Wire;

@@ -431,6 +431,20 @@ impl<N> InstanceDelivery<N> {
         Some(AfterAttempt::RetryAfter(wait))
     }
 
+    /// Removes the newest waiting events for which `is_withdrawn` is true, and returns them. An event with an attempt stays:
+    /// the target may have received it.
+    pub fn withdraw(&mut self, is_withdrawn: impl Fn(&N) -> bool) -> Vec<N> {
+        let Some(pending) = &mut self.pending else { return Vec::new() };
+        let attempted = usize::from(pending.is_running || pending.retry_at.is_some());
+        let mut withdrawn = Vec::new();
+        while pending.events.len() > attempted
+            && let Some(last) = pending.events.pop_back_if(|last| is_withdrawn(&last.event.content))
+        {
+            withdrawn.push(last.event.content);
+        }
+        withdrawn
+    }
+
     /// Lets the next attempt begin now, because the settings of the target have changed.
     pub fn retry_now(&mut self, policy: &DeliveryPolicy) {
         let Some(pending) = &mut self.pending else { return };

@@ -8,7 +8,9 @@ use vipwatch_testkit::{Lab, NodeFixture, wait_for};
 
 use crate::deliveries::{stored, webhook};
 use crate::http_server::HttpServer;
-use crate::support::{ADD_VIP, fixture_with, instance_conf, query_json, vi_1_conf, write};
+use crate::support::{
+    ADD_VIP, fixture_with, instance_conf, query_json, read, vi_1_conf, write, write_hook,
+};
 
 /// The findings that a server has accepted, as `ID NAME STATE`.
 fn accepted_findings(server: &HttpServer) -> Vec<String> {
@@ -97,28 +99,136 @@ fn a_target_for_every_event_gets_the_open_and_the_closed_finding_after_a_kill() 
     wait_for_pending(&fixture, "");
 }
 
+/// Silences all targets.
+fn begin_silence(fixture: &NodeFixture) {
+    let silence = ["silence", "--all", "--for", "1h", "--reason", "upgrade"];
+    assert!(fixture.run(&silence).status.success(), "{}", fixture.run_text(&silence));
+}
+
+fn end_silence(fixture: &NodeFixture, number: &str) {
+    let end = ["silence", "remove", number];
+    assert!(fixture.run(&end).status.success(), "{}", fixture.run_text(&end));
+}
+
+/// Waits until the history has this number of events about findings in this state.
+fn wait_for_recorded(fixture: &NodeFixture, state: &str, count: usize) {
+    let query = format!(
+        "SELECT count(*) FROM event WHERE name = 'finding' AND body LIKE '%\"state\":\"{state}\"%'"
+    );
+    wait_for(state, || (stored(fixture, &query) == count.to_string()).then_some(()));
+}
+
+/// A webhook for the latest state, and one for every event.
+fn both_webhooks(latest: &HttpServer, every: &HttpServer, states: &Path) -> String {
+    let first = rule_with_state_files(latest, states, "");
+    let second = webhook(&every.url, "on = \"finding\"\ndeliver = \"every\"");
+    first + &second.replace("ops", "every")
+}
+
+/// The directory of the state file is replaced by a file, and the next role cannot be written.
+fn break_state_file(states: &Path) {
+    std::fs::remove_dir_all(states.join("VI_1")).unwrap();
+    write(&states.join("VI_1"), "not a directory");
+}
+
 #[test]
 fn a_finding_that_a_silence_holds_is_delivered_after_a_restart_and_the_end_of_the_silence() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let (server, states) = (HttpServer::new(&[]), lab.path().join("states"));
-    let rule = rule_with_state_files(&server, &states, "");
-    fixture.configure(&rule);
+    let (latest, every) = (HttpServer::new(&[]), HttpServer::new(&[]));
+    let states = lab.path().join("states");
+    fixture.configure(&both_webhooks(&latest, &every, &states));
     let node = fixture.start();
-    let silence = ["silence", "--all", "--for", "1h", "--reason", "upgrade"];
-    assert!(fixture.run(&silence).status.success(), "{}", fixture.run_text(&silence));
-    // The directory of the state file is replaced by a file, and the next role cannot be written.
-    std::fs::remove_dir_all(states.join("VI_1")).unwrap();
-    write(&states.join("VI_1"), "not a directory");
+    begin_silence(&fixture);
+    break_state_file(&states);
     netns.ip(ADD_VIP);
-    wait_for_pending(&fixture, "VI_1 file-failed");
+    wait_for_pending(&fixture, "VI_1 file-failed,VI_1 file-failed");
     assert!(node.stop().success());
     let _node = fixture.start();
-    assert_eq!(accepted_findings(&server), [""; 0]);
-    let end = ["silence", "remove", "1"];
-    assert!(fixture.run(&end).status.success(), "{}", fixture.run_text(&end));
-    let finding = "VI_1 file-failed open";
-    wait_for("the finding", || (accepted_findings(&server) == [finding]).then_some(()));
+    assert_eq!(accepted_findings(&latest), [""; 0]);
+    assert_eq!(accepted_findings(&every), [""; 0]);
+    end_silence(&fixture, "1");
+    for server in [latest, every] {
+        let finding = "VI_1 file-failed open";
+        wait_for("the finding", || (accepted_findings(&server) == [finding]).then_some(()));
+    }
+}
+
+#[test]
+fn a_hook_runs_after_a_silence_for_the_finding_that_opened_in_it_and_is_still_open() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (states, received) = (lab.path().join("states"), lab.path().join("received"));
+    let script = format!("cat >> {0}; echo >> {0}", received.display());
+    let hook = write_hook(&lab.path().join("hook"), &script);
+    let config = format!(
+        "[[notify]]\nstate_file = \"{}/{{id}}\"\nhook = {{ program = \"{}\", on = [\"finding\"] }}\n",
+        states.display(),
+        hook.display()
+    );
+    fixture.configure(&config);
+    let node = fixture.start();
+    begin_silence(&fixture);
+    break_state_file(&states);
+    netns.ip(ADD_VIP);
+    wait_for_pending(&fixture, "VI_1 file-failed");
+    // Another finding opens and closes.
+    fixture.configure("[nodes]\n");
+    node.reload();
+    wait_for_recorded(&fixture, "open", 2);
+    fixture.configure(&config);
+    node.reload();
+    wait_for_recorded(&fixture, "closed", 1);
+    wait_for_pending(&fixture, "VI_1 file-failed");
+    end_silence(&fixture, "1");
+    wait_for_pending(&fixture, "");
+    std::fs::remove_file(states.join("VI_1")).unwrap();
+    let expected = ["file-failed open", "file-failed closed"];
+    wait_for("the hook", || {
+        let text = read(&received);
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let events =
+            lines.map(|event| word(&event["finding"]["name"]) + " " + &word(&event["state"]));
+        (events.collect::<Vec<_>>() == expected).then_some(())
+    });
+}
+
+#[test]
+fn a_finding_that_opens_and_closes_in_a_silence_is_not_delivered_and_the_end_of_a_known_one_is() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (latest, every) = (HttpServer::new(&[]), HttpServer::new(&[]));
+    let states = lab.path().join("states");
+    let config = both_webhooks(&latest, &every, &states);
+    fixture.configure(&config);
+    let node = fixture.start();
+    break_state_file(&states);
+    netns.ip(ADD_VIP);
+    let open = "VI_1 file-failed open";
+    for server in [&latest, &every] {
+        wait_for("the finding", || (accepted_findings(server) == [open]).then_some(()));
+    }
+    wait_for_pending(&fixture, "");
+    begin_silence(&fixture);
+    // One finding opens, the node restarts, and the finding closes.
+    fixture.configure("[nodes]\n");
+    node.reload();
+    wait_for_pending(&fixture, "node-configuration, node-configuration");
+    node.kill();
+    fixture.configure(&config);
+    let _node = fixture.start();
+    wait_for_recorded(&fixture, "closed", 1);
+    wait_for_pending(&fixture, "");
+    // The finding of before the silence closes.
+    std::fs::remove_file(states.join("VI_1")).unwrap();
+    wait_for_recorded(&fixture, "closed", 2);
+    wait_for_pending(&fixture, "VI_1 file-failed,VI_1 file-failed");
+    end_silence(&fixture, "1");
+    wait_for_pending(&fixture, "");
+    for server in [latest, every] {
+        assert_eq!(accepted_findings(&server), [open, "VI_1 file-failed closed"]);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use vipwatch_api::{FindingEvent, NotificationBody};
+use vipwatch_api::{FindingEvent, FindingState, NotificationBody};
 use vipwatch_core::{Conclusion, EventKind, InstanceId, Moment, RoleKind};
 use vipwatch_history::{DeliverySource, Latencies, Record, Stage};
 use vipwatch_linux::clock;
@@ -93,6 +93,15 @@ pub(crate) trait Notification: Debug + Send + Sync {
     fn finding(&self) -> Option<&str> {
         None
     }
+    /// Whether the finding has appeared, changed or gone; `None` for any other notification.
+    fn finding_state(&self) -> Option<FindingState> {
+        None
+    }
+
+    /// The same finding for a target without the notification that it has appeared; `None` for any other notification.
+    fn as_opening(&self) -> Option<Arc<dyn Notification>> {
+        None
+    }
     /// The sequence number of the transition, report or finding.
     fn seq(&self) -> i64;
     /// What happened.
@@ -166,7 +175,7 @@ impl Notification for RecordedTransition {
 }
 
 /// A finding that has appeared or gone.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct FindingNotification {
     pub(crate) event: FindingEvent,
     /// `None` for a finding about the node.
@@ -191,6 +200,16 @@ impl Notification for FindingNotification {
 
     fn finding(&self) -> Option<&str> {
         Some(&self.event.finding.name)
+    }
+
+    fn finding_state(&self) -> Option<FindingState> {
+        Some(self.event.state)
+    }
+
+    fn as_opening(&self) -> Option<Arc<dyn Notification>> {
+        let mut opening = self.clone();
+        opening.event.state = FindingState::Open;
+        Some(Arc::new(opening))
     }
 
     fn seq(&self) -> i64 {

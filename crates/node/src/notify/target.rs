@@ -103,12 +103,22 @@ impl TargetSettings {
         }
     }
 
-    /// Whether the target is to receive this notification. A target for every event does not receive those that happened
-    /// during a silence. A target for the latest one does: it receives the current role after the silence.
+    /// Whether the target is to receive this notification. A target for every event does not receive the transitions of a
+    /// silence. A target for the latest one receives the current role after the silence, and both receive the findings
+    /// that are open then.
     pub(crate) fn selects_at(&self, notification: &dyn Notification, silences: &Silences) -> bool {
-        let is_every = self.deliver() == DeliveryMode::Every && self.can_be_silenced();
-        self.selects(notification.kind())
-            && !(is_every && silences.covered(notification.instance(), notification.at()))
+        let kind = notification.kind();
+        let is_step = self.deliver() == DeliveryMode::Every && kind != EventKind::Finding;
+        self.selects(kind) && !(is_step && self.is_silenced_at(notification, silences))
+    }
+
+    /// Whether a silence covered what the notification is about when it happened.
+    pub(crate) fn is_silenced_at(
+        &self,
+        notification: &dyn Notification,
+        silences: &Silences,
+    ) -> bool {
+        self.can_be_silenced() && silences.covered(notification.instance(), notification.at())
     }
 
     /// Whether a maintenance silence applies: the target informs people or tools, and is not part of the network.

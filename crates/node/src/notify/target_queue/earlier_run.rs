@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What earlier runs have left to the queue of a target: pending findings, and the failures of deliveries.
 
-use vipwatch_core::{DeliveryMode, InstanceId, Moment};
+use vipwatch_core::{InstanceId, Moment};
 
 use super::state::{FailedAttempt, TargetQueueState};
 use crate::notify::earlier_run::{EarlierFailure, RecordedFindings};
@@ -67,11 +67,7 @@ impl TargetQueueState {
         for subject in unread {
             let is_wanted = subject.instance().is_none_or(&is_wanted);
             let all = recorded.get(&subject).filter(|_| is_wanted).map_or(&[][..], Vec::as_slice);
-            let skipped = match self.policy.deliver {
-                DeliveryMode::Latest => all.len().saturating_sub(1),
-                DeliveryMode::Every => 0,
-            };
-            for notification in &all[skipped..] {
+            for notification in all {
                 self.submit(notification, now);
             }
             let tracked = self.subjects.get(&subject);

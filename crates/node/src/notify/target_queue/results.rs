@@ -118,7 +118,7 @@ impl TargetQueueState {
         conclusion.is_some() || known.is_none_or(|known| known.error != error)
     }
 
-    fn report(
+    pub(super) fn report(
         &self,
         notification: &dyn Notification,
         conclusion: Option<Conclusion>,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use vipwatch_api::FindingState;
 use vipwatch_core::notification::{
     BacklogPart, BacklogRange, Concluded, DeliveryPolicy, DeliveryStep, InstanceDelivery,
     QueuedEvent, Submitted,
@@ -60,12 +61,14 @@ pub(super) struct TrackedSubject {
     pub(super) is_reading: bool,
     /// The instance is no longer configured. It is forgotten when its removal is concluded.
     pub(super) is_removed: bool,
+    /// Whether the target was notified that the finding is open, before those that a silence holds back.
+    pub(super) was_open: bool,
 }
 
 impl TrackedSubject {
     pub(super) fn new(concluded: Option<Concluded>, missed: u32) -> Self {
         let delivery = InstanceDelivery::new(concluded, missed);
-        Self { delivery, is_ready: false, is_reading: false, is_removed: false }
+        Self { delivery, is_ready: false, is_reading: false, is_removed: false, was_open: false }
     }
 
     /// Whether the last notification was given up, and no newer one is pending.
@@ -184,19 +187,23 @@ impl TargetQueueState {
     ) {
         let subject = notification.subject();
         let (seq, kind) = (notification.seq(), notification.kind());
-        let is_selected = self.settings.selects_at(&**notification, &self.context.silences);
+        let mut is_selected = self.settings.selects_at(&**notification, &self.context.silences);
         // A finding that the target is not configured for needs no entry.
         if !is_selected && kind == EventKind::Finding {
             return;
         }
         let is_finding = kind == EventKind::Finding;
+        let mut content = Arc::clone(notification);
         if is_finding {
             self.begin_finding(&subject, seq);
+            let held = self.hold_finding(&subject, notification);
+            is_selected = held.is_some();
+            content = held.unwrap_or(content);
         }
         // Only transitions and reports are read from the disk when the queue is full.
         let has_history = self.policy.has_history && !is_finding;
         let policy = DeliveryPolicy { has_history, ..self.policy };
-        let event = QueuedEvent { seq, kind, content: Arc::clone(notification) };
+        let event = QueuedEvent { seq, kind, content };
         let tracked = self.tracked(&subject);
         tracked.is_removed = kind == EventKind::Removed;
         let submitted = submit(&mut tracked.delivery, event, is_selected, now, &policy);
@@ -207,6 +214,9 @@ impl TargetQueueState {
             let (instance, finding) = (subject.instance_word(), subject.finding());
             tracing::warn!(instance, finding, target, "queue is full: oldest notification dropped");
         }
+        if is_finding && !is_selected {
+            self.report(&**notification, Some(Conclusion::Filtered), None);
+        }
         if submitted.is_concluded {
             self.counters.filtered += u64::from(!is_selected);
             self.store(&subject, 0);
@@ -215,6 +225,37 @@ impl TargetQueueState {
             }
         }
         self.place(&subject, now);
+    }
+
+    /// A finding is a state: what a silence holds back is replaced by `newer`, so that the target receives the current state
+    /// after the silence. Returns the notification to deliver; `None` if the finding has appeared and gone.
+    fn hold_finding(
+        &mut self,
+        subject: &Subject,
+        newer: &Arc<dyn Notification>,
+    ) -> Option<Arc<dyn Notification>> {
+        let (settings, silences) = (&self.settings, &self.context.silences);
+        let is_held = |held: &Arc<dyn Notification>| settings.is_silenced_at(&**held, silences);
+        let state = newer.finding_state().filter(|_| is_held(newer));
+        let (Some(state), Some(tracked)) = (state, self.subjects.get_mut(subject)) else {
+            return Some(Arc::clone(newer));
+        };
+        let replaced = tracked.delivery.withdraw(is_held);
+        if replaced.is_empty() {
+            tracked.was_open = state != FindingState::Open;
+        }
+        let was_open = tracked.was_open;
+        self.counters.superseded += replaced.len() as u64;
+        for replaced in replaced {
+            self.report(&*replaced, Some(Conclusion::Superseded), None);
+        }
+        match state {
+            FindingState::Closed if !was_open => None,
+            FindingState::Changed if !was_open => newer.as_opening(),
+            FindingState::Open | FindingState::Changed | FindingState::Closed => {
+                Some(Arc::clone(newer))
+            }
+        }
     }
 
     pub(super) fn reconfigure(&mut self, settings: &TargetSettings, now: Moment) {

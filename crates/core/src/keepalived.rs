@@ -8,6 +8,7 @@
 //! Every step does the same as keepalived 2.2.7, also with invalid text. Where the result may differ, a
 //! [`Problem`] says so. The module opens no files: the caller does, with [`Files`].
 
+mod auth_hmac;
 mod blocks;
 mod command_line;
 mod definitions;
@@ -24,6 +25,7 @@ mod text;
 mod vmac;
 mod vrrp;
 
+pub use auth_hmac::{AuthHmac, AuthHmacMode};
 pub use command_line::{CommandLine, DEFAULT_CONFIG};
 pub use lines::{Files, Include, Source};
 pub use problem::{FilePosition, Impact, Message, Problem};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Turns lines into statements, lists and blocks, and calls a [`Visitor`] for each.
 
-use super::keywords::{Keyword, KeywordKind};
+use super::keywords::{Keyword, KeywordKind, VRRP_PROCESS};
 use super::lines::Line;
 use super::problem::{FilePosition, Message, Problem};
 use super::text::words;
@@ -36,6 +36,9 @@ pub(super) trait Visitor {
     fn statement(&mut self, statement: Statement<'_>);
     /// A line of the list `keyword`.
     fn entry(&mut self, keyword: &str, entry: Statement<'_>);
+    /// An unknown keyword with a block inside another block: whether the block is skipped, or its `}` ends the block
+    /// around it.
+    fn unknown_block(&mut self, note: Problem) -> BlockAction;
     /// The braces do not nest as they are written.
     fn nesting(&mut self, problem: Problem);
     /// A statement has no value: keepalived stops here and does not start.
@@ -100,7 +103,7 @@ impl BlockReader<'_> {
                 }
                 self.report_missing_brace(position, head);
             } else if first == "{" {
-                self.report_stray_brace(position, head, unknown.take());
+                self.unknown_block(position, head, unknown.take());
                 continue;
             }
             if first == "}" && head.is_some() {
@@ -215,8 +218,8 @@ impl BlockReader<'_> {
         self.visitor.nesting(Problem::new(position, message));
     }
 
-    /// A `{` without a known keyword. Outside of all blocks it has no effect.
-    fn report_stray_brace(
+    /// A `{` after `word`, which is not a keyword, or without any word. Outside of all blocks it has no effect.
+    fn unknown_block(
         &mut self,
         position: FilePosition,
         head: Option<Statement<'_>>,
@@ -224,17 +227,35 @@ impl BlockReader<'_> {
     ) {
         let Some(head) = head else { return };
         let head = head.words.join(" ");
-        let message = match word {
-            Some(word) => Message::quoting(
-                "expected a keyword that keepalived knows: the } of this one ends the block around it",
-                format!("keepalived does not know {word:?}: its }} ends {head}"),
-            ),
-            None => Message::quoting(
-                "a { without a keyword: its } ends the block around it",
-                format!("a {{ without a keyword: its }} ends {head}"),
-            ),
+        let word = match word {
+            Some(word) if VRRP_PROCESS.iter().all(|known| known.name != word) => word,
+            outer => {
+                let message = match outer {
+                    Some(word) => Message::quoting(
+                        "expected a } before this block: its } ends the block around it",
+                        format!("expected a }} before {word}: its }} ends {head}"),
+                    ),
+                    None => Message::quoting(
+                        "a { without a keyword: its } ends the block around it",
+                        format!("a {{ without a keyword: its }} ends {head}"),
+                    ),
+                };
+                return self.visitor.nesting(Problem::new(position, message));
+            }
         };
-        self.visitor.nesting(Problem::new(position, message));
+        let message = Message::quoting(
+            "expected a block that keepalived knows: this one is skipped",
+            format!("{word:?} in {head} is not a block that keepalived knows: it is skipped"),
+        );
+        if self.visitor.unknown_block(Problem::note(position, message)) == BlockAction::Skip {
+            self.skipped = 1;
+            while self.skipped > 0
+                && let Some((_, words)) = self.next()
+            {
+                self.skip(&words);
+            }
+            self.skipped = 0;
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 pub(super) use self::address::DraftAddress;
+use super::auth_hmac::AuthHmacDraft;
 use super::blocks::{BlockAction, Statement, Visitor};
 use super::definitions::RANDOM_MARK;
 use super::numbers::{Trailing, cidr, ip, mac, number, seconds};
@@ -85,6 +86,8 @@ pub(super) struct Draft {
     pub(super) auth_type: Option<VrrpAuthentication>,
     /// Whether `auth_pass` is given. Without it, keepalived ignores `auth_type`.
     pub(super) has_auth_pass: bool,
+    /// `auth_hmac`; `None` if the instance has no such block.
+    pub(super) auth_hmac: Option<AuthHmacDraft>,
     pub(super) advertised: Vec<DraftAddress>,
     pub(super) excluded: Vec<DraftAddress>,
     pub(super) has_ipv6_gateway: bool,
@@ -116,6 +119,7 @@ impl Draft {
             is_unicast: false,
             auth_type: None,
             has_auth_pass: false,
+            auth_hmac: None,
             advertised: Vec::new(),
             excluded: Vec::new(),
             has_ipv6_gateway: false,
@@ -160,8 +164,15 @@ impl Drafts {
 impl Visitor for Drafts {
     fn begin(&mut self, statement: Statement<'_>) -> BlockAction {
         let Statement { position, words } = statement;
-        if words[0] == "authentication" {
-            return BlockAction::Visit;
+        match words[0].as_str() {
+            "authentication" => return BlockAction::Visit,
+            "auth_hmac" => {
+                if let Some(draft) = self.instances.last_mut() {
+                    draft.auth_hmac.get_or_insert_default();
+                }
+                return BlockAction::Visit;
+            }
+            _ => {}
         }
         self.is_in_instance = words[0] == "vrrp_instance";
         self.sync_groups.begin(statement);
@@ -215,6 +226,9 @@ impl Visitor for Drafts {
                     "PASS" => Some(VrrpAuthentication::Password),
                     _ => None,
                 }
+            }
+            "key" | "active_key" | "anti_replay" | "time_window" | "mode" => {
+                draft.auth_hmac.get_or_insert_default().read(statement.words);
             }
             "auth_pass" => draft.has_auth_pass = !text.is_empty(),
             "native_ipv6" if draft.family != Some(Family::V4) => {
@@ -292,6 +306,12 @@ impl Visitor for Drafts {
 
     fn nesting(&mut self, problem: Problem) {
         self.problems.push(problem);
+    }
+
+    /// A newer keepalived may know the block, and whatever it means, it has no effect on the addresses behind it.
+    fn unknown_block(&mut self, note: Problem) -> BlockAction {
+        self.problems.push(note);
+        BlockAction::Skip
     }
 
     fn refuse(&mut self, problem: Problem) {

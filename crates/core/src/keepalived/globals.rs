@@ -67,8 +67,12 @@ impl Visitor for Globals {
 
     fn entry(&mut self, _keyword: &str, _entry: Statement<'_>) {}
 
-    /// Ignored: an unknown block ends `global_defs` early, but the settings that are read here rarely follow
+    /// Not skipped: an unknown block ends `global_defs` early, but the settings that are read here rarely follow
     /// one, and a newer keepalived may know the block.
+    fn unknown_block(&mut self, _note: Problem) -> BlockAction {
+        BlockAction::Visit
+    }
+
     fn nesting(&mut self, _problem: Problem) {}
 
     fn refuse(&mut self, problem: Problem) {

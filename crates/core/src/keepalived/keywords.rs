@@ -227,6 +227,15 @@ const INSTANCE: &[Keyword] = &[
     line("garp_lower_prio_repeat", 2),
     line("down_timer_adverts", 2),
     block("authentication", 1, AUTHENTICATION),
+    block("auth_hmac", 1, AUTH_HMAC),
 ];
 
 const AUTHENTICATION: &[Keyword] = &[line("auth_type", 2), line("auth_pass", 2)];
+
+const AUTH_HMAC: &[Keyword] = &[
+    line("key", 1),
+    line("active_key", 1),
+    line("anti_replay", 1),
+    line("time_window", 1),
+    line("mode", 1),
+];

@@ -10,7 +10,7 @@
 use super::definitions::{Definitions, LINE_BUFFER_BYTES, Replacement};
 use super::problem::{FilePosition, Message, Problem};
 use super::repeat::{Iteration, Repeat};
-use super::text::{BLANKS, split_at_brace, uncomment};
+use super::text::{BLANKS, hide_secret, split_at_brace, uncomment};
 
 /// An opened file.
 #[derive(Debug, Clone)]
@@ -182,11 +182,13 @@ impl Reader<'_> {
                 continue;
             }
             let is_literal = origin == LineOrigin::File && include_of(&raw).is_some();
-            let Some(text) = self.resolve(raw, &mut defining) else { continue };
+            let Some(mut text) = self.resolve(raw, &mut defining) else { continue };
             if let Some((letter, pattern)) = include_of(&text) {
                 self.include(letter, pattern, if is_literal { 1 } else { 2 });
                 continue;
             }
+            // Nothing below this point sees a secret.
+            hide_secret(&mut text);
             let (first, rest) = split_at_brace(&text);
             self.residue = rest.map(str::to_owned);
             if !first.is_empty() {

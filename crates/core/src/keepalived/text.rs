@@ -68,6 +68,35 @@ pub(super) fn words(line: &str) -> Vec<String> {
     words
 }
 
+/// The keywords with a secret, and the number of words before it.
+const SECRETS: [(&str, usize); 3] = [("auth_pass", 1), ("password", 1), ("key", 2)];
+
+/// Overwrites the secret in a line, up to a `}`. Blanks, quotes and braces outside of quotes stay: they decide how the
+/// line is split.
+pub(super) fn hide_secret(line: &mut String) {
+    let mut words = line.split(SPACES).filter(|word| !word.is_empty());
+    let first = words.next().unwrap_or_default().trim_matches('"');
+    let Some((_, words_before)) = SECRETS.iter().find(|(name, _)| {
+        first.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['{', '"']))
+    }) else {
+        return;
+    };
+    let (mut words_before, mut is_in_word, mut is_quoted) = (*words_before, false, false);
+    let hidden = line.chars().map(|c| {
+        is_quoted ^= c == '"';
+        let is_brace = !is_quoted && matches!(c, '{' | '}');
+        let is_kept = is_brace || c == '"' || SPACES.contains(&c);
+        if is_brace && c == '}' {
+            words_before = usize::MAX;
+        } else if is_in_word && is_kept && (!is_quoted || c == '"') {
+            words_before = words_before.saturating_sub(1);
+        }
+        is_in_word = is_quoted || !is_kept;
+        if is_kept || words_before > 0 { c } else { '*' }
+    });
+    *line = hidden.collect();
+}
+
 /// Splits a line before its first brace outside of quotes, or after a brace at its start. Returns the first
 /// part, and the text that remains for the next line.
 pub(super) fn split_at_brace(line: &str) -> (&str, Option<&str>) {
@@ -123,6 +152,25 @@ mod tests {
         assert_eq!(words("auth_pass \"\\\"\""), ["auth_pass", "\\"]);
         assert_eq!(words("a \"\" b"), ["a", "", "b"]);
         assert_eq!(words("  "), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_secret_is_overwritten_and_the_line_is_split_as_before() {
+        let hidden = |line: &str| {
+            let mut line = line.to_owned();
+            hide_secret(&mut line);
+            line
+        };
+        assert_eq!(hidden("auth_pass secret"), "auth_pass ******");
+        assert_eq!(hidden("\"auth_pass\" \"a { b\" }"), "\"auth_pass\" \"* * *\" }");
+        assert_eq!(hidden("auth_pass a{b} c"), "auth_pass *{*} c");
+        assert_eq!(hidden("auth_pass{b"), "auth_pass{*");
+        assert_eq!(hidden("auth_pass\"b"), "auth_pass\"*");
+        assert_eq!(hidden("auth_pass"), "auth_pass");
+        assert_eq!(hidden("key 7 hex:00ff"), "key 7 ********");
+        assert_eq!(hidden("key\t7\t\"a }\""), "key\t7\t\"* *\"");
+        assert_eq!(hidden("keys 7 x"), "keys 7 x");
+        assert_eq!(hidden("virtual_ipaddress { 10.0.0.1 }"), "virtual_ipaddress { 10.0.0.1 }");
     }
 
     #[test]

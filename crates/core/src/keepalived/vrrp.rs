@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::auth_hmac::AuthHmac;
 use super::blocks::{check_braces, visit};
 use super::definitions::RANDOM_MARK;
 use super::draft::{DEFAULT_PRIORITY, Draft, DraftAddress, Drafts, Family, Setting};
@@ -67,6 +68,8 @@ pub struct VrrpInstance {
     pub advert_interval: Option<Duration>,
     /// How adverts are sent; `None` if that is not known.
     pub protocol: Option<ProtocolSettings>,
+    /// `auth_hmac`; `None` if keepalived does not use the extension.
+    pub auth_hmac: Option<Box<AuthHmac>>,
     /// The `vrrp_sync_group` of the instance; `None` if it is in none.
     pub sync_group: Option<Arc<str>>,
     /// The virtual addresses, in the order of the file; at least one.
@@ -187,6 +190,7 @@ impl InstanceBuilder<'_> {
             priority: priority(draft),
             advert_interval: draft.advert_interval,
             protocol: Some(self.protocol(draft, family)),
+            auth_hmac: self.auth_hmac(draft).map(Box::new),
             sync_group: self.sync_groups.group_of(name),
             addresses,
             has_ipv6_gateway: draft.has_ipv6_gateway,
@@ -197,8 +201,14 @@ impl InstanceBuilder<'_> {
 
     fn addresses(&mut self, placement: &Placement<'_>) -> Vec<VirtualAddress> {
         let Placement { draft, family, .. } = *placement;
-        let max_advertised =
-            if family == Family::V4 { MAX_ADVERTISED_V4 } else { MAX_ADVERTISED_V6 };
+        let max_advertised = match family {
+            Family::V4 => MAX_ADVERTISED_V4,
+            // Its trailer takes the space of one address.
+            Family::V6 if self.auth_hmac(draft).is_some_and(|hmac| hmac.signs()) => {
+                MAX_ADVERTISED_V6 - 1
+            }
+            Family::V6 => MAX_ADVERTISED_V6,
+        };
         let advertised = draft.advertised.len().min(max_advertised);
         let (advertised, surplus) = draft.advertised.split_at(advertised);
         let excluded = draft.excluded.iter().chain(surplus).map(|address| (address, true));
@@ -228,8 +238,11 @@ impl InstanceBuilder<'_> {
             _ => VrrpVersion::V2,
         };
         // keepalived removes the authentication in version 3 and in strict mode.
-        let is_strict = draft.is_strict.unwrap_or(self.globals.is_strict);
-        let can_authenticate = version == VrrpVersion::V2 && !is_strict && draft.has_auth_pass;
+        // `auth_hmac` replaces it.
+        let can_authenticate = version == VrrpVersion::V2
+            && !self.is_strict(draft)
+            && draft.has_auth_pass
+            && draft.auth_hmac.is_none();
         let authentication = draft.auth_type.filter(|_| can_authenticate);
         ProtocolSettings {
             version,
@@ -242,7 +255,15 @@ impl InstanceBuilder<'_> {
     fn needs_address(&self, draft: &Draft, family: Family) -> bool {
         let is_v6 = family == Family::V6;
         let version = draft.version.or(if is_v6 { Some(3) } else { self.globals.version });
-        is_v6 || version == Some(3) || draft.is_strict.unwrap_or(self.globals.is_strict)
+        is_v6 || version == Some(3) || self.is_strict(draft)
+    }
+
+    fn is_strict(&self, draft: &Draft) -> bool {
+        draft.is_strict.unwrap_or(self.globals.is_strict)
+    }
+
+    fn auth_hmac(&self, draft: &Draft) -> Option<AuthHmac> {
+        draft.auth_hmac.as_ref()?.complete(draft.advert_interval, self.is_strict(draft))
     }
 
     /// Two instances of the same family with the same virtual router id cannot share a link.

@@ -184,6 +184,7 @@ impl Config {
             priority: None,
             advert_interval: None,
             protocol: None,
+            auth_hmac: None,
             sync_group: None,
             addresses,
             has_ipv6_gateway: false,

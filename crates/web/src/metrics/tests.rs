@@ -23,6 +23,7 @@ fn instance(id: &str, name: &str) -> InstanceConfig {
         priority: None,
         advert_interval: None,
         protocol: None,
+        auth_hmac: None,
         sync_group: None,
         addresses: vec![VirtualAddress { cidr, link, is_excluded: false }],
         has_ipv6_gateway: false,

@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::keepalived::AuthHmacMode;
 
 fn read(text: &str) -> (Configuration, Vec<String>) {
     let mut problems = Vec::new();
@@ -216,11 +217,62 @@ fn braces_that_do_not_match_are_one_problem() {
 }
 
 #[test]
-fn an_unknown_block_ends_the_block_around_it() {
-    let text = instance("A", "unknown {\n x\n}\n interface eth9", "10.0.0.1");
-    let (configuration, problems) = read(&text);
-    assert_eq!(configuration.instances, []);
-    assert_eq!(problems[0], "4: keepalived does not know \"unknown\": its } ends vrrp_instance A");
+fn an_unknown_block_in_an_instance_is_skipped_and_its_addresses_stay() {
+    for block in ["unknown {\n x {\n } virtual_router_id 9\n}", "unknown\n{\n}", "unknown { }"] {
+        let (configuration, problems) =
+            read(&instance("A", &format!("{block}\n priority 9"), "10.0.0.1"));
+        assert_eq!(links(&configuration), ["10.0.0.1 eth0"], "{block}");
+        assert_eq!(configuration.instances[0].priority, Some(9));
+        assert_eq!(problems.len(), 1);
+        let note =
+            "\"unknown\" in vrrp_instance A is not a block that keepalived knows: it is skipped";
+        assert!(problems[0].ends_with(note), "{problems:?}");
+    }
+    let (_, problems) = read(&instance("A", "unknown {\n x", "10.0.0.1"));
+    assert!(problems[0].contains("is not closed"), "{problems:?}");
+}
+
+#[test]
+fn a_signed_instance_keeps_its_addresses_and_shows_no_key() {
+    let block = "auth_hmac {\n key 1 hex:0011\n key 7 \"a } b\"\n key 7 file:/x\n key 300 x\n key 8\n \
+                 active_key 7\n mode permissive\n }";
+    let hmac = |statements: &str| {
+        let (configuration, problems) = read(&instance("A", statements, "10.0.0.1"));
+        assert_eq!(links(&configuration), ["10.0.0.1 eth0"], "{problems:?}");
+        assert_eq!(problems, Vec::<String>::new());
+        configuration.instances[0].auth_hmac.as_deref().cloned()
+    };
+    let signed = AuthHmac {
+        mode: AuthHmacMode::Permissive,
+        key_ids: [1, 7].into(),
+        active_key: 7,
+        time_window: Some(Duration::from_secs(5)),
+    };
+    assert_eq!(hmac(block), Some(signed.clone()));
+    let window = |text: &str| hmac(&format!("{block}\n {text}")).unwrap().time_window;
+    assert_eq!(window("advert_int 3.9"), Some(Duration::from_secs(9)));
+    assert_eq!(window("advert_int 200"), Some(Duration::from_mins(5)));
+    let with = |text: &str| hmac(&block.replace("mode permissive", text)).unwrap();
+    assert_eq!(with("time_window 20").time_window, Some(Duration::from_secs(20)));
+    assert_eq!(with("anti_replay monotonic\n time_window 20").time_window, None);
+    assert_eq!(with("mode receive-only").mode, AuthHmacMode::ReceiveOnly);
+    assert_eq!(hmac(&format!("{block}\n strict_mode")).unwrap().mode, AuthHmacMode::Enforce);
+    assert_eq!(hmac(&block.replace("active_key 7", "active_key 2")), None);
+    assert_eq!(hmac(""), None);
+}
+
+#[test]
+fn no_message_quotes_a_password_or_a_key() {
+    for text in [
+        "vrrp_instance A {\n authentication {\n auth_pass secret {\n",
+        "vrrp_instance A {\n authentication {\n auth_pass x{secret {\n secret\n",
+        "vrrp_instance A {\n auth_hmac {\n key 1 secret {\n }\n key 2 x{secret{\n",
+        "vrrp_instance A {\n key 1 {secret {\n }\n virtual_ipaddress {\n",
+        "auth_pass {secret {\n",
+    ] {
+        let (configuration, problems) = read(text);
+        assert!(!format!("{configuration:?}{problems:?}").contains("secret"), "{problems:?}");
+    }
 }
 
 proptest! {

@@ -2,6 +2,8 @@
 //! Installs what the commands need beside Rust: Debian packages, and Neutron from PyPI. Where it cannot install,
 //! the error has the command to run.
 
+pub mod keepalived;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -101,7 +103,7 @@ pub fn disk_space() -> TaskResult {
 }
 
 /// The directory for software that is fetched or compiled once for all clones: Python environments, archives of npm, tools
-/// from crates.io, roots of Debian. It may be deleted at any time.
+/// from crates.io, roots of Debian, versions of keepalived. It may be deleted at any time.
 pub fn cache_directory() -> Result<PathBuf, TaskError> {
     let base =
         std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -18,6 +18,14 @@ const DUMP_TIMEOUT: Duration = crate::wait::LIMIT;
 /// Length of the date before each line of keepalived's log.
 const DATE_BYTES: usize = 26;
 
+/// The options that name pid files: one process of each kind would otherwise be alone on the machine.
+const PID_FILES: [(&str, &str); 4] = [
+    ("-p", "dump.pid"),
+    ("-r", "dump-vrrp.pid"),
+    ("-c", "dump-checkers.pid"),
+    ("-b", "dump-bfd.pid"),
+];
+
 /// The links that exist in the namespace of a [`DumpLab`].
 pub const LINKS: [&str; 4] = ["eth0", "eth1", "eth2", "bond0"];
 
@@ -26,6 +34,7 @@ pub const LINKS: [&str; 4] = ["eth0", "eth1", "eth2", "bond0"];
 pub struct DumpLab {
     lab: Lab,
     netns: TestNetns,
+    program: PathBuf,
 }
 
 /// The result of one start of keepalived.
@@ -65,13 +74,18 @@ impl fmt::Display for DumpInstance {
 impl DumpLab {
     /// Creates a namespace with [`LINKS`].
     pub fn new() -> Self {
+        Self::running(crate::keepalived::program())
+    }
+
+    /// The same, for a certain keepalived.
+    pub fn running(program: PathBuf) -> Self {
         let lab = Lab::new();
         let netns = lab.netns("dump");
         for (number, link) in LINKS.into_iter().enumerate() {
             netns.add_link(link);
             netns.ip(&format!("address add 198.18.{number}.1/24 dev {link}"));
         }
-        Self { lab, netns }
+        Self { lab, netns, program }
     }
 
     /// A temporary directory.
@@ -81,11 +95,12 @@ impl DumpLab {
 
     /// Starts keepalived with `file`, reads its dump and stops it.
     pub fn dump(&self, file: &Path, config_id: Option<&str>) -> Dump {
-        let mut command = self.netns.command("keepalived");
+        let mut command = self.netns.command(&self.program);
         command.args(["-n", "-R", "-P", "-l", "-d", "-G", "-D", "-f"]).arg(file);
         command.args(config_id.iter().flat_map(|id| ["-i", id]));
-        command.arg("-p").arg(self.path().join("dump.pid"));
-        command.arg("-r").arg(self.path().join("dump-vrrp.pid"));
+        for (option, file) in PID_FILES {
+            command.arg(option).arg(self.path().join(file));
+        }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("keepalived; hint: `cargo xtask test` installs it");
         let lines = lines(&mut child);
@@ -117,15 +132,14 @@ impl DumpLab {
     fn stop(&self, mut child: Child) {
         // A running parent would start another child.
         signal(child.id(), "STOP");
-        let pid_file = self.path().join("dump-vrrp.pid");
-        if let Some(pid) = read_pid(&pid_file) {
+        if let Some(pid) = read_pid(&self.path().join("dump-vrrp.pid")) {
             signal(pid, "KILL");
         }
         let _ = child.kill();
         let _ = child.wait();
         // keepalived does not start if a pid file has the pid of a running process.
-        for file in [pid_file, self.path().join("dump.pid")] {
-            let _ = std::fs::remove_file(file);
+        for (_, file) in PID_FILES {
+            let _ = std::fs::remove_file(self.path().join(file));
         }
         for kind in ["macvlan", "ipvlan"] {
             let name = self.netns.name();
@@ -187,7 +201,8 @@ fn instances(log: &[String]) -> Vec<DumpInstance> {
                 base.split(',').next().unwrap_or(base).trim().clone_into(&mut instance.interface);
             }
             "Virtual IP Excluded" => list = Some(true),
-            key if key.starts_with("Virtual IP (") => list = Some(false),
+            // `Virtual IP (2)`; 2.1 prints no number.
+            key if key.starts_with("Virtual IP") => list = Some(false),
             _ => {}
         }
     }

@@ -7,6 +7,27 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{Lab, TestNetns, run, wait_for};
 
+/// The program that labs run: `VIPWATCH_KEEPALIVED`, or the one of the system.
+pub fn program() -> PathBuf {
+    std::env::var_os("VIPWATCH_KEEPALIVED").unwrap_or_else(|| "keepalived".into()).into()
+}
+
+/// [`program`] and those of `VIPWATCH_KEEPALIVED_VERSIONS`, with which discovery is compared.
+pub fn programs() -> Vec<PathBuf> {
+    let versions = std::env::var_os("VIPWATCH_KEEPALIVED_VERSIONS").unwrap_or_default();
+    let others = std::env::split_paths(&versions).filter(|path| !path.as_os_str().is_empty());
+    std::iter::once(program()).chain(others).collect()
+}
+
+/// The version of a program, for example `2.2.7`.
+#[track_caller]
+pub fn version(program: &Path) -> String {
+    let output = Command::new(program).arg("--version").output().expect("keepalived --version");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let version = text.split_whitespace().nth(1).and_then(|word| word.strip_prefix('v'));
+    version.unwrap_or_else(|| panic!("{}: no version in {text:?}", program.display())).to_owned()
+}
+
 /// A keepalived process. Dropping it kills the process and its children.
 #[derive(Debug)]
 pub struct Keepalived {
@@ -40,7 +61,7 @@ impl Keepalived {
             .and_then(|mut file| std::io::Write::write_all(&mut file, config.as_bytes()))
             .and_then(|()| std::fs::rename(&staged, &path))
             .expect("keepalived.conf");
-        let mut command = netns.command("keepalived");
+        let mut command = netns.command(program());
         command.arg("-n").arg("-P").arg("-l").arg("-D").arg("-f").arg(&path);
         command.arg("-p").arg(directory.join("keepalived.pid"));
         command.arg("-r").arg(directory.join("keepalived-vrrp.pid"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A temporary directory and temporary network namespaces for one test.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -112,9 +113,9 @@ impl TestNetns {
     }
 
     /// A command that runs `program` in the namespace.
-    pub fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name, program]);
+        command.args(["netns", "exec", &self.name]).arg(program);
         command
     }
 

@@ -85,10 +85,10 @@ fn install(suites: &[Suite]) -> TaskResult {
 
 /// Whether [`fetch`] does something for a suite.
 pub fn has_downloads(suite: Suite) -> bool {
-    use Suite::{Browser, Check, Deployment, Netns, Neutron, Packages};
+    use Suite::{Browser, Check, Deployment, Faults, Netns, Neutron, Packages};
     match suite {
         Check => check::needs_deny(false),
-        Netns | Neutron | Browser | Packages | Deployment => true,
+        Netns | Neutron | Browser | Faults | Packages | Deployment => true,
         _ => false,
     }
 }
@@ -99,15 +99,19 @@ fn fetch(suite: Suite, is_full: bool) -> TaskResult {
         Suite::Check if check::needs_deny(is_full) => drop(provision::cargo_deny()?),
         Suite::Packages => packages::fetch(is_full)?,
         Suite::Deployment => deployment::fetch()?,
-        _ => drop(environment(suite)?),
+        Suite::Faults => drop(provision::keepalived::versions(is_full)?),
+        _ => drop(environment(suite, is_full)?),
     }
     Ok(())
 }
 
 /// The environment variables of a suite's test programs, with the paths of fetched software.
-fn environment(suite: Suite) -> Result<Vec<(&'static str, PathBuf)>, TaskError> {
+fn environment(suite: Suite, is_full: bool) -> Result<Vec<(&'static str, PathBuf)>, TaskError> {
     Ok(match suite {
-        Suite::Netns => vec![("VIPWATCH_SCHEMATHESIS", provision::schemathesis()?)],
+        Suite::Netns => vec![
+            ("VIPWATCH_SCHEMATHESIS", provision::schemathesis()?),
+            (provision::keepalived::VERSIONS, provision::keepalived::versions(is_full)?),
+        ],
         Suite::Neutron => vec![
             ("VIPWATCH_NEUTRON_29", provision::neutron("29.0.0")?),
             ("VIPWATCH_NEUTRON_28", provision::neutron("28.0.2")?),
@@ -193,7 +197,7 @@ fn test_environment(
     selection: &Selection,
     outcome: &Path,
 ) -> Result<Vec<(&'static str, PathBuf)>, TaskError> {
-    let mut variables = environment(suite)?;
+    let mut variables = environment(suite, selection.is_full())?;
     variables.push((program::RESULTS, std::path::absolute(outcome)?));
     if selection.exact().is_some() {
         variables.push((program::EXACT, PathBuf::from("1")));

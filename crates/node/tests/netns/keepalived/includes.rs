@@ -49,7 +49,7 @@ fn includes_are_read_as_by_keepalived() {
         )
         .with("head.inc", "vrrp_instance A {\n interface eth0\n virtual_router_id 3\n"),
         case(
-            "a statement after a brace",
+            "an include after a brace",
             "vrrp_instance A { include vips.inc\n interface eth0\n virtual_router_id 3\n}\n",
         )
         .with("vips.inc", "virtual_ipaddress {\n 10.0.0.1\n}\n"),

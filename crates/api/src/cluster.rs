@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::neutron::{ClusterNeutron, NeutronRouterSummary};
-use crate::{FindingSeverity, InstanceRole, Schema};
+use crate::{InstanceRole, Schema, Severity};
 
 /// The origin of an answer about the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -271,7 +271,7 @@ pub struct ClusterFindingItem {
     /// The stable name, for example `cluster-two-primaries`.
     pub name: String,
     /// How serious it is.
-    pub severity: FindingSeverity,
+    pub severity: Severity,
     /// `certain`, or `probable` if a fact is missing.
     pub confidence: String,
     /// Which nodes it is known to.

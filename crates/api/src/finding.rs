@@ -4,31 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{AnswerSource, Schema};
-
-/// How serious a finding is; the most serious comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum FindingSeverity {
-    /// Traffic is lost, or will be lost at the next failover.
-    Broken,
-    /// A component has recorded or published a wrong state.
-    Wrong,
-    /// Unusual, but without effect on traffic.
-    Odd,
-}
-
-impl FindingSeverity {
-    /// The severity as it is written in documents.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Broken => "broken",
-            Self::Wrong => "wrong",
-            Self::Odd => "odd",
-        }
-    }
-}
+use crate::{AnswerSource, FindingKind, Schema, Severity};
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +15,7 @@ pub struct FindingItem {
     /// The stable name, for example `agent-behind`.
     pub name: String,
     /// How serious it is.
-    pub severity: FindingSeverity,
+    pub severity: Severity,
     /// A description with the observed values.
     pub text: String,
     /// What to do.
@@ -50,6 +26,13 @@ pub struct FindingItem {
     /// The end of the silence that covers it; null if there is none.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub silenced_until: Option<Timestamp>,
+}
+
+impl FindingItem {
+    /// What it states; `None` for a finding of a later release.
+    pub fn kind(&self) -> Option<FindingKind> {
+        FindingKind::from_name(&self.name)
+    }
 }
 
 /// The answer to `GET /v1/findings` and `POST /v1/audit`.

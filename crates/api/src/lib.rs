@@ -34,6 +34,7 @@ mod status;
 mod target;
 
 pub use jiff::Timestamp;
+pub use vipwatch_core::{FindingKind, Severity};
 
 pub use self::adverts::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState};
 pub use self::announcement::{
@@ -60,7 +61,7 @@ pub use self::event::{
     RemovedEvent, ResetEvent, ResetReason, TransitionEvent,
 };
 pub use self::filter::{ClusterFilter, EventFilter, HistoryFilter, InstanceFilter, escape};
-pub use self::finding::{ContainerKeepalived, FindingItem, FindingList, FindingSeverity};
+pub use self::finding::{ContainerKeepalived, FindingItem, FindingList};
 pub use self::history::{GapItem, GapReason, HistoryDocument, TimelineItem, TransitionItem};
 pub use self::instance::{
     AddressItem, AgentItem, AnswerSource, ConfigProblemItem, FailureItem, InstanceDetail,

@@ -6,11 +6,10 @@ pub(crate) mod cluster;
 use vipwatch_api::{
     AddressItem, AdvertPresence, AdvertSourceItem, AdvertsItem, AgentItem, AnswerSource,
     CaptureState, CauseItem, ConfigProblemItem, FailingDelivery, FailureItem, FindingItem,
-    FindingList, FindingSeverity, GapItem, GapReason, HistoryDocument, InstanceDetail,
-    InstanceItem, InstanceRole, KeepalivedItem, LatencyMap, NodeStatus, ReceiverProblem,
-    ReloadOutcome, ReportItem, ReportList, RoleSummary, Schema, SeveritySummary, SilenceItem,
-    SilenceList, TargetItem, TargetKind, TargetList, TimelineItem, Timestamp, TransitionItem,
-    VersionDocument,
+    FindingList, GapItem, GapReason, HistoryDocument, InstanceDetail, InstanceItem, InstanceRole,
+    KeepalivedItem, LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome, ReportItem, ReportList,
+    RoleSummary, Schema, Severity, SeveritySummary, SilenceItem, SilenceList, TargetItem,
+    TargetKind, TargetList, TimelineItem, Timestamp, TransitionItem, VersionDocument,
 };
 
 /// A time of the afternoon on the day of the samples.
@@ -140,7 +139,7 @@ pub(crate) fn node_status() -> NodeStatus {
         health: vec![FindingItem {
             id: None,
             name: "node-history".to_owned(),
-            severity: FindingSeverity::Wrong,
+            severity: Severity::Wrong,
             text: "cannot write /var/lib/vipwatch/history.db: No space left on device".to_owned(),
             hint: "free some space".to_owned(),
             since: Some(at("14:50:00")),
@@ -245,7 +244,7 @@ pub(crate) fn findings() -> FindingList {
         ..finding(
             Some("VI_1"),
             "webhook-failed",
-            FindingSeverity::Wrong,
+            Severity::Wrong,
             "chat: connection refused",
             "the log has all attempts",
         )
@@ -259,7 +258,7 @@ pub(crate) fn findings() -> FindingList {
             finding(
                 Some("web"),
                 "link-fault",
-                FindingSeverity::Broken,
+                Severity::Broken,
                 "eth0 has no carrier",
                 "check the cable and the switch port",
             ),
@@ -269,7 +268,7 @@ pub(crate) fn findings() -> FindingList {
                 ..finding(
                     None,
                     "node-not-running",
-                    FindingSeverity::Odd,
+                    Severity::Odd,
                     "no vipwatch node runs here",
                     "start it",
                 )

@@ -14,7 +14,6 @@
 
 mod condition;
 mod evidence;
-mod kind;
 mod lost_node;
 mod neutron;
 mod open;
@@ -25,11 +24,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use vipwatch_api::Timestamp;
+use vipwatch_core::finding::FindingSettle;
 use vipwatch_core::flapping::FLAP_SPAN;
-use vipwatch_core::{InstanceId, Moment};
+use vipwatch_core::{FindingKind, InstanceId, Moment};
 
 use self::condition::{ConditionContext, advert_interval, conditions, unconfirmed_claims};
-pub use self::kind::ClusterFindingKind;
 use self::lost_node::LostNodes;
 use self::neutron::NeutronAnswers;
 use self::open::{ClusterFindingSubject, OpenClusterFindings, SettledCondition};
@@ -70,6 +69,24 @@ impl Default for EvaluatorSettings {
             min_backups: 1,
             neutron_settle: None,
             max_findings: crate::view::ViewLimits::default().findings,
+        }
+    }
+}
+
+impl EvaluatorSettings {
+    /// How long the condition must hold before the finding is opened. `advert` is the time between two adverts.
+    fn settle_of(&self, kind: FindingKind, advert: Duration) -> Duration {
+        match kind.settle() {
+            FindingSettle::Cluster => self.settle,
+            FindingSettle::ClusterAdvert => self.settle + advert,
+            // VRRP waits for three adverts and the skew, which is less than one advert (RFC 9568, 6.1).
+            FindingSettle::ClusterElection => self.settle + 4 * advert,
+            FindingSettle::ClusterSlow => self.slow_settle,
+            FindingSettle::Neutron => self.neutron_settle.unwrap_or_default(),
+            FindingSettle::None
+            | FindingSettle::Transition
+            | FindingSettle::Processes
+            | FindingSettle::SecondAudit => Duration::ZERO,
         }
     }
 }
@@ -314,8 +331,8 @@ impl Evaluator {
         let context = ConditionContext { settings, has_two_nodes, is_flapping };
         let mut conditions = conditions(group, context);
         let two_primaries =
-            ClusterFindingSubject::group(ClusterFindingKind::TwoPrimaries, &group.id);
-        if track.is_pending(ClusterFindingKind::TwoPrimaries) || self.open.contains(&two_primaries)
+            ClusterFindingSubject::group(FindingKind::ClusterTwoPrimaries, &group.id);
+        if track.is_pending(FindingKind::ClusterTwoPrimaries) || self.open.contains(&two_primaries)
         {
             conditions.extend(unconfirmed_claims(group));
         }
@@ -325,11 +342,11 @@ impl Evaluator {
         for condition in conditions {
             let subject = ClusterFindingSubject::group(condition.kind, &group.id);
             let since = track.pending_since(condition.kind, now);
-            let due = since + condition.kind.settle(&self.settings, advert);
+            let due = since + self.settings.settle_of(condition.kind, advert);
             // The missing confirmation of a claim leads to an evaluation of its own.
             let is_certain = match condition.kind {
-                ClusterFindingKind::TwoPrimaries => !group.confirmed_claims().is_empty(),
-                ClusterFindingKind::Flapping => own_flapping.is_some(),
+                FindingKind::ClusterTwoPrimaries => !group.confirmed_claims().is_empty(),
+                FindingKind::ClusterFlapping => own_flapping.is_some(),
                 _ => true,
             };
             let is_evaluated = due <= now && is_certain;
@@ -349,7 +366,7 @@ impl Evaluator {
     fn neutron_condition(&mut self, group: &Group, now: Moment) -> Option<SettledCondition> {
         let is_clear = group.ambiguities.is_empty();
         let settle = self.settings.neutron_settle.filter(|_| is_clear)?;
-        let subject = ClusterFindingSubject::group(ClusterFindingKind::NeutronDiffers, &group.id);
+        let subject = ClusterFindingSubject::group(FindingKind::ClusterNeutronDiffers, &group.id);
         let Some(difference) = self.neutron.compare(group, now) else {
             let condition = self.open.condition(&subject)?;
             return Some(SettledCondition { condition, is_evaluated: false });
@@ -362,7 +379,7 @@ impl Evaluator {
 
     /// An earlier reporter found that the group is flapping, and this one does not know all changes that count yet.
     fn continued_flapping(&self, group: &Group, now: Moment) -> Option<Moment> {
-        let subject = ClusterFindingSubject::group(ClusterFindingKind::Flapping, &group.id);
+        let subject = ClusterFindingSubject::group(FindingKind::ClusterFlapping, &group.id);
         let begin = self.first.filter(|begin| now.since(*begin) < FLAP_SPAN)?;
         self.open.is_continued(&subject).then_some(begin)
     }

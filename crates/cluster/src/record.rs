@@ -10,9 +10,8 @@
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use vipwatch_api::{InstanceRole, Timestamp};
+use vipwatch_api::{FindingKind, InstanceRole, Timestamp};
 
-use crate::findings::ClusterFindingKind;
 use crate::key::{Bucket, ClusterKey, ClusterName};
 
 /// The number of the format that this release writes, and the greatest that it reads.
@@ -338,8 +337,8 @@ impl FindingRecord {
         short_list("evidence", self.evidence.len(), MAX_ENTRIES)?;
         short_list("notified_open", self.notified_open.len(), MAX_ENTRIES)?;
         short_list("notified_closed", self.notified_closed.len(), MAX_ENTRIES)?;
-        let kind =
-            ClusterFindingKind::from_name(&self.name).ok_or(ClusterRecordError::OtherKind)?;
+        let kind = FindingKind::from_name(&self.name).filter(|kind| kind.is_of_cluster());
+        let kind = kind.ok_or(ClusterRecordError::OtherKind)?;
         let is_group = self.group.as_ref().is_none_or(|group| Bucket::of_group(group).is_some());
         let are_names = self.nodes.iter().all(|node| node.parse::<ClusterName>().is_ok());
         if !is_group || !are_names {
@@ -410,7 +409,7 @@ pub struct FindingRecord {
     /// The stable name, for example `cluster-two-primaries`.
     pub name: String,
     /// How serious it is: `broken`, `wrong` or `odd`.
-    pub severity: vipwatch_api::FindingSeverity,
+    pub severity: vipwatch_api::Severity,
     /// How certain it is.
     pub confidence: Confidence,
     /// The group; `None` for a finding about a node.

@@ -8,7 +8,6 @@
 mod adverts;
 mod duplicates;
 mod fault;
-mod names;
 mod routing;
 mod split;
 mod sync_group;
@@ -19,7 +18,6 @@ use ipnet::IpNet;
 
 pub use self::adverts::{AdvertDisturbance, AdvertFacts, AdvertQuestion, OtherHost, SETTLE};
 pub use self::fault::LoweredPriority;
-pub use self::names::{FINDING_NAMES, is_advert_finding, is_finding_name, is_text_material};
 pub use self::routing::RoutingFacts;
 pub use self::split::SplitWatch;
 pub use self::sync_group::{SyncGroupFacts, SyncMember, SyncState};
@@ -27,29 +25,7 @@ use crate::announce::DuplicateHolder;
 use crate::debounce::ReportedState;
 use crate::keepalived_process::KeepalivedFacts;
 use crate::role::AddressState;
-use crate::{Fault, NeutronState, Role};
-
-/// How serious a finding is; the most serious comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Traffic is lost, or will be lost at the next failover.
-    Broken,
-    /// A component has recorded or published a wrong state.
-    Wrong,
-    /// Unusual, but without effect on traffic.
-    Odd,
-}
-
-impl Severity {
-    /// The name of the severity in logs and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Broken => "broken",
-            Self::Wrong => "wrong",
-            Self::Odd => "odd",
-        }
-    }
-}
+use crate::{Fault, FindingKind, NeutronState, Role, Severity};
 
 /// The content of a state file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,12 +49,6 @@ pub enum Process {
     Gone,
     /// There is no pid file.
     Unknown,
-}
-
-/// Whether a finding with this name opens only if two audits, some seconds apart, have found it: its facts come from
-/// sources that change one after the other, also without a change of role.
-pub fn needs_confirmation(name: &str) -> bool {
-    matches!(name, "sync-group-split" | "routes-missing" | "rules-missing")
 }
 
 /// All facts about one instance that the audit compares.
@@ -140,14 +110,26 @@ pub struct AgentKnowledge {
 /// One disagreement between the kernel and another source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The stable name that scripts match, for example `agent-behind`.
-    pub name: &'static str,
+    /// What it states; the rest follows from it, except for a weaker form and a more specific hint.
+    pub kind: FindingKind,
     /// How serious the finding is.
     pub severity: Severity,
     /// A description with the observed values.
     pub text: String,
     /// What an operator should do.
     pub hint: &'static str,
+}
+
+impl Finding {
+    /// A finding with the severity and the hint of its kind.
+    pub fn new(kind: FindingKind, text: String) -> Self {
+        Self { kind, severity: kind.severity(), text, hint: kind.hint() }
+    }
+
+    /// The same in the weaker form of its kind.
+    fn milder(self) -> Self {
+        Self { severity: self.kind.milder().unwrap_or(self.severity), ..self }
+    }
 }
 
 impl AuditFacts {
@@ -196,68 +178,44 @@ impl AuditFacts {
 
     fn published_finding(&self) -> Option<Finding> {
         let published = self.published.as_ref()?.as_str();
-        Some(Finding {
-            name: "published-role-wrong",
-            severity: Severity::Wrong,
-            text: format!("the node published {published}, the kernel says {}", self.role.as_str()),
-            hint: "this is a defect of vipwatch: please report it with the log",
-        })
+        Some(Finding::new(
+            FindingKind::PublishedRoleWrong,
+            format!("the node published {published}, the kernel says {}", self.role.as_str()),
+        ))
     }
 
     fn role_finding(&self) -> Option<Finding> {
         Some(match &self.role {
             Role::Primary | Role::Backup => return None,
-            Role::Fault(fault @ Fault::NoNetns) => Finding {
-                name: "namespace-missing",
-                severity: Severity::Broken,
-                text: fault.to_string(),
-                hint: "the agent creates it; if the router was deleted, its directory is a leftover",
-            },
-            Role::Fault(fault) => Finding {
-                name: "link-fault",
-                severity: Severity::Broken,
-                text: fault.to_string(),
-                hint: "keepalived cannot become primary on this link: check the port and its wiring",
-            },
-            Role::Partial { held, total } => Finding {
-                name: "partly-held",
-                severity: Severity::Broken,
-                text: format!("{held} of {total} addresses are held"),
-                hint: "addresses were removed by hand, or keepalived could not add them: see its log",
-            },
-            Role::Unknown(reason) => Finding {
-                name: "kernel-not-read",
-                severity: Severity::Wrong,
-                text: reason.clone(),
-                hint: "vipwatch needs CAP_NET_ADMIN here, or root",
-            },
+            Role::Fault(fault @ Fault::NoNetns) => {
+                Finding::new(FindingKind::NamespaceMissing, fault.to_string())
+            }
+            Role::Fault(fault) => Finding::new(FindingKind::LinkFault, fault.to_string()),
+            Role::Partial { held, total } => Finding::new(
+                FindingKind::PartlyHeld,
+                format!("{held} of {total} addresses are held"),
+            ),
+            Role::Unknown(reason) => Finding::new(FindingKind::KernelNotRead, reason.clone()),
         })
     }
 
     fn misplaced_findings(&self) -> impl Iterator<Item = Finding> {
-        self.misplaced.iter().map(|(cidr, state)| Finding {
-            name: "address-misplaced",
-            severity: Severity::Wrong,
-            text: format!("{cidr} is {state}"),
-            hint: "keepalived's configuration and the kernel disagree: reload keepalived, or remove the address",
+        self.misplaced.iter().map(|(cidr, state)| {
+            Finding::new(FindingKind::AddressMisplaced, format!("{cidr} is {state}"))
         })
     }
 
     fn floating_finding(&self) -> Option<Finding> {
         let (held, total) = self.floating;
         match self.role {
-            Role::Primary if held < total => Some(Finding {
-                name: "floating-missing",
-                severity: Severity::Broken,
-                text: format!("{} of {total} floating addresses are not held", total - held),
-                hint: "keepalived has not added them: see its log; a reload adds them again",
-            }),
-            Role::Backup | Role::Fault(_) if held > 0 => Some(Finding {
-                name: "floating-left",
-                severity: Severity::Broken,
-                text: format!("the instance is not primary, but holds {held} floating addresses"),
-                hint: "another node may hold them too: remove them, or restart keepalived here",
-            }),
+            Role::Primary if held < total => Some(Finding::new(
+                FindingKind::FloatingMissing,
+                format!("{} of {total} floating addresses are not held", total - held),
+            )),
+            Role::Backup | Role::Fault(_) if held > 0 => Some(Finding::new(
+                FindingKind::FloatingLeft,
+                format!("the instance is not primary, but holds {held} floating addresses"),
+            )),
             _ => None,
         }
     }
@@ -268,40 +226,34 @@ impl AuditFacts {
     }
 
     fn monitor_process_finding(&self) -> Option<Finding> {
-        (self.monitor == Process::Gone).then(|| Finding {
-            name: "monitor-gone",
-            severity: Severity::Wrong,
-            text: "Neutron's monitor does not run".to_owned(),
-            hint: "the agent gets no reports about this router: the agent starts the monitor again, or has lost track of it",
+        (self.monitor == Process::Gone).then(|| {
+            Finding::new(FindingKind::MonitorGone, "Neutron's monitor does not run".to_owned())
         })
     }
 
     fn state_file_finding(&self) -> Option<Finding> {
-        const RESTART_MONITOR: &str =
-            "the monitor does not run or misses events: restart the agent's monitor of this router";
         let expected = self.role.neutron_state();
-        let (name, severity, text, hint) = match (self.file.as_ref()?, expected) {
+        let (kind, text) = match (self.file.as_ref()?, expected) {
             (StateFileContent::NeutronState(written), Some(expected)) if *written != expected => {
                 let (written, expected) = (written.as_str(), expected.as_str());
                 let text = format!("the state file says {written}, the kernel says {expected}");
-                ("state-file-differs", Severity::Wrong, text, RESTART_MONITOR)
+                (FindingKind::StateFileDiffers, text)
             }
             (StateFileContent::Invalid(text), _) => {
                 let text = format!("the state file says {text:?}");
-                ("state-file-nonsense", Severity::Wrong, text, RESTART_MONITOR)
+                (FindingKind::StateFileNonsense, text)
             }
             (StateFileContent::Unreadable(error), _) => {
                 let text = format!("the state file cannot be read: {error}");
-                let hint = "vipwatch needs CAP_DAC_READ_SEARCH here, or root";
-                ("state-file-unreadable", Severity::Odd, text, hint)
+                (FindingKind::StateFileUnreadable, text)
             }
             (StateFileContent::Missing, Some(_)) => {
                 let text = "there is no state file".to_owned();
-                ("state-file-missing", Severity::Wrong, text, RESTART_MONITOR)
+                (FindingKind::StateFileMissing, text)
             }
             (StateFileContent::NeutronState(_) | StateFileContent::Missing, _) => return None,
         };
-        Some(Finding { name, severity, text, hint })
+        Some(Finding::new(kind, text))
     }
 
     fn agent_finding(&self) -> Option<Finding> {
@@ -313,23 +265,19 @@ impl AuditFacts {
         let acknowledged = acknowledged.map_or("nothing", NeutronState::as_str);
         let error = failing.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let role = self.role.as_str();
-        Some(Finding {
-            name: "agent-behind",
-            severity: Severity::Wrong,
-            text: format!(
-                "the agent has acknowledged {acknowledged}, the kernel says {role}{error}"
-            ),
-            hint: "the agent is down or does not listen; vipwatch retries until it acknowledges",
-        })
+        Some(Finding::new(
+            FindingKind::AgentBehind,
+            format!("the agent has acknowledged {acknowledged}, the kernel says {role}{error}"),
+        ))
     }
 
     fn report_finding(&self) -> Option<Finding> {
         let expected = self.role.neutron_state()?;
         let kernel = expected.as_str();
-        let (name, severity, text) = match self.reported? {
+        let (kind, text) = match self.reported? {
             MonitorReport::Nothing => {
                 let text = "the monitor has never reported to this node".to_owned();
-                ("report-missing", Severity::Odd, text)
+                return Some(Finding::new(FindingKind::ReportMissing, text).milder());
             }
             MonitorReport::State { state, .. } if state.neutron_state() == Some(expected) => {
                 return None;
@@ -339,16 +287,15 @@ impl AuditFacts {
                     "the kernel says {kernel}, the monitor's last report is older and says {}",
                     state.as_str()
                 );
-                ("report-missing", Severity::Wrong, text)
+                (FindingKind::ReportMissing, text)
             }
             MonitorReport::State { state, is_current: true } => {
                 let text =
                     format!("the monitor reports {}, the kernel says {kernel}", state.as_str());
-                ("report-differs", Severity::Wrong, text)
+                (FindingKind::ReportDiffers, text)
             }
         };
-        let hint = "the kernel is right: restart the monitor of this router, and see its log";
-        Some(Finding { name, severity, text, hint })
+        Some(Finding::new(kind, text))
     }
 }
 
@@ -356,12 +303,13 @@ impl AuditFacts {
 /// between the nodes is then not to blame.
 fn explain_second_primary(findings: &mut [Finding]) {
     let is_cause = |finding: &Finding| {
-        matches!(finding.name, "keepalived-gone-address-left" | "keepalived-frozen-address-left")
+        use FindingKind::{KeepalivedFrozenAddressLeft, KeepalivedGoneAddressLeft};
+        matches!(finding.kind, KeepalivedGoneAddressLeft | KeepalivedFrozenAddressLeft)
     };
     if !findings.iter().any(is_cause) {
         return;
     }
-    for finding in findings.iter_mut().filter(|finding| finding.name == "two-primaries") {
+    for finding in findings.iter_mut().filter(|finding| finding.kind == FindingKind::TwoPrimaries) {
         finding.hint = "keepalived does not work here, so the other node took over: start or continue keepalived here, \
                         or remove the address from the link (ip address del)";
     }
@@ -373,7 +321,7 @@ mod tests {
     use crate::keepalived_process::KeepalivedPresence;
 
     fn names(facts: &AuditFacts) -> Vec<&'static str> {
-        facts.findings().iter().map(|finding| finding.name).collect()
+        facts.findings().iter().map(|finding| finding.kind.name()).collect()
     }
 
     #[test]

@@ -13,7 +13,8 @@
 
 use std::time::Duration;
 
-use crate::audit::{Finding, Severity};
+use crate::FindingKind;
+use crate::audit::Finding;
 
 /// Starts of a keepalived, or of a VRRP child below one parent, are counted within this time.
 pub const CRASH_LOOP_SPAN: Duration = Duration::from_mins(1);
@@ -154,23 +155,6 @@ impl KeepalivedState {
     }
 }
 
-/// Whether the finding with this name comes from facts about keepalived's processes. Such a finding needs
-/// [settle time](crate::audit) of its own: it does not follow a change of role.
-pub fn is_process_finding(name: &str) -> bool {
-    // `keepalived-fault` is inferred from adverts.
-    name.starts_with("keepalived-") && name != "keepalived-fault"
-}
-
-/// Whether a finding with this name can only end with a change of processes or of the role, which is audited at once. The
-/// others need an audit from time to time.
-pub fn ends_with_processes(name: &str) -> bool {
-    is_process_finding(name)
-        && !matches!(
-            name,
-            "keepalived-reload-pending" | "keepalived-pid-file-wrong" | "keepalived-not-readable"
-        )
-}
-
 impl KeepalivedFacts {
     /// The state in one word.
     pub fn state(&self) -> KeepalivedState {
@@ -194,12 +178,10 @@ impl KeepalivedFacts {
         let mut findings = Vec::new();
         findings.extend(self.crash_loop_finding());
         match &self.presence {
-            KeepalivedPresence::Unknown(reason) => findings.push(Finding {
-                name: "keepalived-not-readable",
-                severity: Severity::Odd,
-                text: format!("it is not known whether keepalived runs: {reason}"),
-                hint: "vipwatch needs CAP_SYS_PTRACE to read the processes of other users, or root",
-            }),
+            KeepalivedPresence::Unknown(reason) => findings.push(Finding::new(
+                FindingKind::KeepalivedNotReadable,
+                format!("it is not known whether keepalived runs: {reason}"),
+            )),
             KeepalivedPresence::NotFound => findings.push(self.not_found_finding(is_holding)),
             KeepalivedPresence::Gone { pid, at } => {
                 let config = self.config_text();
@@ -232,25 +214,17 @@ impl KeepalivedFacts {
         let seconds = CRASH_LOOP_SPAN.as_secs();
         let config = self.config.as_ref().map(|config| format!(" ({config})")).unwrap_or_default();
         // The text has no exact number: it would change with each start.
-        self.is_crash_looping().then(|| Finding {
-            name: "keepalived-crash-loop",
-            severity: Severity::Broken,
-            text: format!(
+        self.is_crash_looping().then(|| Finding::new(FindingKind::KeepalivedCrashLoop, format!(
                 "keepalived{config} started {CRASH_LOOP_STARTS} times or more within {seconds} s"
-            ),
-            hint: "see its log for the reason of its end: journalctl -u keepalived",
-        })
+            )))
     }
 
     fn stranger_finding(&self) -> Option<Finding> {
         let PidFileStranger { file, pid, program } = self.stranger.as_ref()?;
-        Some(Finding {
-            name: "keepalived-pid-file-wrong",
-            severity: Severity::Wrong,
-            text: format!("the pid file {file} names process {pid}, which is {program}"),
-            hint: "a program that trusts the file takes keepalived for alive, or signals another process: remove the \
-                   file and start keepalived again",
-        })
+        Some(Finding::new(
+            FindingKind::KeepalivedPidFileWrong,
+            format!("the pid file {file} names process {pid}, which is {program}"),
+        ))
     }
 }
 
@@ -271,11 +245,11 @@ impl RunningKeepalived {
     fn child_finding(&self, is_holding: bool) -> Option<Finding> {
         let Self { pid, since, .. } = self;
         let left = if is_holding { ", and its address is still here" } else { "" };
-        (self.vrrp_child == VrrpChild::Missing).then(|| Finding {
-            name: "keepalived-vrrp-child-missing",
-            severity: Severity::Broken,
-            text: format!("keepalived (pid {pid}, since {since}) has no VRRP child process{left}"),
-            hint: "no process sends or receives adverts: restart keepalived, and see its log for the reason",
+        (self.vrrp_child == VrrpChild::Missing).then(|| {
+            Finding::new(
+                FindingKind::KeepalivedVrrpChildMissing,
+                format!("keepalived (pid {pid}, since {since}) has no VRRP child process{left}"),
+            )
         })
     }
 
@@ -292,20 +266,12 @@ impl RunningKeepalived {
             "the VRRP process of keepalived (pid {pid}, parent {parent} since {since}) is {how}"
         );
         Some(if is_holding {
-            Finding {
-                name: "keepalived-frozen-address-left",
-                severity: Severity::Broken,
-                text: format!("{text}, and its address is still here"),
-                hint: "another node takes the address and both hold it: continue the process (kill -CONT, or thaw \
-                       its cgroup), or remove the address",
-            }
+            Finding::new(
+                FindingKind::KeepalivedFrozenAddressLeft,
+                format!("{text}, and its address is still here"),
+            )
         } else {
-            Finding {
-                name: "keepalived-frozen",
-                severity: Severity::Broken,
-                text,
-                hint: "this node cannot take over: continue the process (kill -CONT, or thaw its cgroup)",
-            }
+            Finding::new(FindingKind::KeepalivedFrozen, text)
         })
     }
 
@@ -313,45 +279,32 @@ impl RunningKeepalived {
     fn parent_suspension_finding(&self) -> Option<Finding> {
         let Self { pid, since, .. } = self;
         let how = self.suspension?.text();
-        Some(Finding {
-            name: "keepalived-parent-frozen",
-            severity: Severity::Wrong,
-            text: format!("the parent process of keepalived (pid {pid}, since {since}) is {how}"),
-            hint: "keepalived does not reload, stop or start its VRRP process again: continue the process (kill \
-                   -CONT, or thaw its cgroup)",
-        })
+        Some(Finding::new(
+            FindingKind::KeepalivedParentFrozen,
+            format!("the parent process of keepalived (pid {pid}, since {since}) is {how}"),
+        ))
     }
 
     fn outdated_finding(&self, config: Option<&str>) -> Option<Finding> {
         let (pid, loaded) = (self.pid, self.outdated_since.as_ref()?);
         let config = config.unwrap_or("its configuration");
-        Some(Finding {
-            name: "keepalived-reload-pending",
-            severity: Severity::Wrong,
-            text: format!(
+        Some(Finding::new(
+            FindingKind::KeepalivedReloadPending,
+            format!(
                 "keepalived (pid {pid}) read {config} at {loaded}, and the file has changed since"
             ),
-            hint: "vipwatch follows the file, keepalived what it has read: reload keepalived, or restore the file",
-        })
+        ))
     }
 }
 
 fn gone_finding(text: String, is_holding: bool) -> Finding {
     if is_holding {
-        Finding {
-            name: "keepalived-gone-address-left",
-            severity: Severity::Broken,
-            text: format!("{text}, and its address is still here"),
-            hint: "another node takes the address and both hold it: start keepalived here, or remove the address from \
-                   the link (ip address del)",
-        }
+        Finding::new(
+            FindingKind::KeepalivedGoneAddressLeft,
+            format!("{text}, and its address is still here"),
+        )
     } else {
-        Finding {
-            name: "keepalived-gone",
-            severity: Severity::Broken,
-            text,
-            hint: "this node cannot take over: start keepalived, or see why the agent does not",
-        }
+        Finding::new(FindingKind::KeepalivedGone, text)
     }
 }
 
@@ -375,7 +328,7 @@ mod tests {
     }
 
     fn names(facts: &KeepalivedFacts, is_holding: bool) -> Vec<&'static str> {
-        facts.findings(is_holding).iter().map(|finding| finding.name).collect()
+        facts.findings(is_holding).iter().map(|finding| finding.kind.name()).collect()
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! - Announcements of addresses: [`announce`].
 //! - keepalived's configuration files and command line: [`keepalived`]; its processes: [`keepalived_process`].
 //! - VRRP advertisements: [`vrrp`] decodes them, [`witness`] keeps what they say about each virtual router.
+//! - The table of all findings: [`finding`].
 //! - Small shared types: [`instance`], [`moment`], [`error_chain`], [`untrusted`].
 //!
 //! The crate reads no clock, opens no file and writes no log. The caller passes the time as a [`Moment`] and
@@ -22,6 +23,7 @@ pub mod conntrack_sync;
 pub mod debounce;
 pub mod delivery;
 pub mod error_chain;
+pub mod finding;
 pub mod flapping;
 pub mod instance;
 pub mod keepalived;
@@ -47,6 +49,7 @@ pub use cause::{Cause, CauseKind};
 pub use debounce::ReportedState;
 pub use delivery::{Delivery, DeliveryFailure, Outcome};
 pub use error_chain::ErrorChain;
+pub use finding::{FindingKind, Severity};
 pub use instance::{
     InstanceId, LinkName, NameError, NetnsName, NetnsProcess, WatchedAddress, parse_vip,
 };

@@ -30,11 +30,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::Timespec;
 use vipwatch_api::{FindingItem, FindingState};
-use vipwatch_core::audit::{AuditFacts, Finding, SyncState, needs_confirmation};
-use vipwatch_core::keepalived_process::is_process_finding;
+use vipwatch_core::audit::{AuditFacts, Finding, SyncState};
+use vipwatch_core::finding::FindingSettle;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::snapshot::Snapshot;
-use vipwatch_core::{InstanceId, NetnsName, Role};
+use vipwatch_core::{FindingKind, InstanceId, NetnsName, Role};
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::wake_queue::WakeQueue;
 
@@ -92,20 +92,24 @@ impl DatedFinding {
     /// processes had been like that for [`GRACE`]; a restart is over by then. A crash loop is never young: its processes
     /// do not stay as they are. A finding that needs a second audit is young until that.
     pub(crate) fn is_young(&self, entry: &InstanceEntry) -> bool {
-        if self.finding.name == "keepalived-crash-loop" {
-            return false;
-        }
-        // A command without a node audits once: nothing confirms its findings.
-        let is_confirmed_later = needs_confirmation(self.finding.name) && entry.seq != 0;
-        if is_process_finding(self.finding.name) || is_confirmed_later {
+        let is_after_transition = || {
+            self.since.elapsed().is_ok_and(|age| age < GRACE)
+                && entry.since.elapsed().is_ok_and(|age| age < GRACE)
+        };
+        let is_unconfirmed = || {
             let audited = entry.audit.as_ref().map_or_else(SystemTime::now, |audit| audit.at);
             // The fact may have begun while the audit read it; a clock that was set is no reason to wait.
             let distance =
                 audited.duration_since(self.since).unwrap_or_else(|error| error.duration());
-            return distance < GRACE;
+            distance < GRACE
+        };
+        match self.finding.kind.settle() {
+            FindingSettle::None => false,
+            FindingSettle::Processes => is_unconfirmed(),
+            // A command without a node audits once: nothing confirms its findings.
+            FindingSettle::SecondAudit if entry.seq != 0 => is_unconfirmed(),
+            _ => is_after_transition(),
         }
-        self.since.elapsed().is_ok_and(|age| age < GRACE)
-            && entry.since.elapsed().is_ok_and(|age| age < GRACE)
     }
 }
 
@@ -149,8 +153,8 @@ pub struct Audit {
     remembered: Mutex<Option<RememberedTimes>>,
 }
 
-/// When a finding with this name about this instance began.
-pub(crate) type RememberedTimes = BTreeMap<(InstanceId, String), SystemTime>;
+/// When a finding of this kind about this instance began.
+pub(crate) type RememberedTimes = BTreeMap<(InstanceId, FindingKind), SystemTime>;
 
 impl Audit {
     /// An audit of the instances in `store`. Wrong roles are put into `snapshot_requests`.
@@ -169,10 +173,10 @@ impl Audit {
         }
     }
 
-    fn take_remembered(&self, id: &InstanceId, name: &str) -> Option<SystemTime> {
+    fn take_remembered(&self, id: &InstanceId, kind: FindingKind) -> Option<SystemTime> {
         let mut remembered = self.remembered.lock().ok()?;
         let times = remembered.as_mut().filter(|times| !times.is_empty())?;
-        times.remove(&(id.clone(), name.to_owned()))
+        times.remove(&(id.clone(), kind))
     }
 
     /// Audits these instances; each namespace is read once. Calls `progress` before each namespace. Returns
@@ -208,8 +212,9 @@ impl Audit {
     pub(crate) fn is_unconfirmed(&self, id: &InstanceId) -> bool {
         let Some(entry) = self.store.entry(id) else { return false };
         let is_unconfirmed = |dated: &DatedFinding| {
-            let name = dated.finding.name;
-            (needs_confirmation(name) || is_process_finding(name)) && dated.is_young(&entry)
+            let settle = dated.finding.kind.settle();
+            matches!(settle, FindingSettle::SecondAudit | FindingSettle::Processes)
+                && dated.is_young(&entry)
         };
         entry
             .current_audit()
@@ -318,10 +323,10 @@ impl Audit {
     ) -> Box<[DatedFinding]> {
         let (witness, receiver_handle) = (&self.store.witness, &self.receiver_handle);
         let times = FactTimes { entry, facts, known, witness, receiver_handle };
-        let fact_since = |name: &str| {
+        let fact_since = |kind| {
             let is_first = entry.audit.is_none();
-            let remembered = is_first.then(|| self.take_remembered(&entry.instance.id, name));
-            times.since_with(name, remembered.flatten())
+            let remembered = is_first.then(|| self.take_remembered(&entry.instance.id, kind));
+            times.since_with(kind, remembered.flatten())
         };
         dated(facts.findings(), entry.audit.as_deref(), at, fact_since)
     }
@@ -372,12 +377,12 @@ fn dated(
     findings: Vec<Finding>,
     last: Option<&AuditResult>,
     now: SystemTime,
-    fact_since: impl Fn(&str) -> Option<SystemTime>,
+    fact_since: impl Fn(FindingKind) -> Option<SystemTime>,
 ) -> Box<[DatedFinding]> {
     let known = last.map(|last| &*last.findings).unwrap_or_default();
     let since = |finding: &Finding| {
-        let known = known.iter().find(|known| known.finding.name == finding.name);
-        known.map_or_else(|| fact_since(finding.name).unwrap_or(now), |known| known.since)
+        let known = known.iter().find(|known| known.finding.kind == finding.kind);
+        known.map_or_else(|| fact_since(finding.kind).unwrap_or(now), |known| known.since)
     };
     let dated = findings.into_iter().map(|finding| {
         let since = since(&finding);
@@ -422,9 +427,8 @@ mod tests {
         let id = entry.instance.id.clone();
         let (seq, instance) = (entry.seq, Arc::clone(&entry.instance));
         store.insert(entry);
-        let young = |name| {
-            let severity = vipwatch_core::audit::Severity::Broken;
-            let finding = Finding { name, severity, text: String::new(), hint: "" };
+        let young = |kind| {
+            let finding = Finding::new(kind, String::new());
             let result = AuditResult {
                 at: SystemTime::now(),
                 taken: Instant::now(),
@@ -439,7 +443,7 @@ mod tests {
             let found = &entry.current_audit().unwrap().findings[0];
             (found.is_young(&entry), audit.is_unconfirmed(&id))
         };
-        assert_eq!(young("keepalived-crash-loop"), (false, false));
-        assert_eq!(young("keepalived-vrrp-child-missing"), (true, true));
+        assert_eq!(young(FindingKind::KeepalivedCrashLoop), (false, false));
+        assert_eq!(young(FindingKind::KeepalivedVrrpChildMissing), (true, true));
     }
 }

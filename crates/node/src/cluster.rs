@@ -35,8 +35,9 @@ pub(crate) use self::own_part::{OwnPart, OwnParts};
 use self::records::PublishedRecords;
 pub(crate) use self::settings::ClusterStartError;
 use crate::config::ClusterConfig;
-use crate::state::{HealthTopic, StateStore};
+use crate::state::StateStore;
 use crate::transition::Transition;
+use vipwatch_core::FindingKind;
 
 /// Marks an instance: its record may have changed.
 pub(crate) type MarkInstance = Arc<dyn Fn(&InstanceId) + Send + Sync>;
@@ -119,15 +120,15 @@ impl ClusterService {
         match self.0.open_session() {
             Ok(handle) => {
                 *session = Some(Session(handle));
-                self.0.store.set_health(HealthTopic::Cluster, None);
+                self.0.store.set_health(FindingKind::NodeCluster, None);
             }
             Err(error) => {
                 let error = ErrorChain(&error).to_string();
                 let text = format!("this node does not take part in the cluster: {error}");
-                if self.0.store.health_problem(HealthTopic::Cluster).as_ref() != Some(&text) {
+                if self.0.store.health_problem(FindingKind::NodeCluster).as_ref() != Some(&text) {
                     tracing::error!(error, "cannot start the session with etcd");
                 }
-                self.0.store.set_health(HealthTopic::Cluster, Some(text));
+                self.0.store.set_health(FindingKind::NodeCluster, Some(text));
             }
         }
     }

@@ -6,11 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use vipwatch_api::{
     AddressItem, CauseEvent, ClusterFindingItem, DeliveryEvent, FindingEvent, FindingItem,
-    FindingScope, FindingSeverity, FindingState, LatencyMap, NodeEvent, RemovedEvent, Schema,
-    Timestamp, TransitionEvent, timestamp_from_millis,
+    FindingScope, FindingState, LatencyMap, NodeEvent, RemovedEvent, Schema, Timestamp,
+    TransitionEvent, timestamp_from_millis,
 };
 use vipwatch_core::Cause;
-use vipwatch_core::audit::{Severity, is_finding_name};
 use vipwatch_history::{HistoryEntry, Latencies, Record, SequenceEntry, Stage};
 use vipwatch_linux::clock::unix_millis;
 
@@ -18,7 +17,7 @@ use crate::audit::DatedFinding;
 use crate::cause::{cause_item, recorded_cause_item};
 use crate::discovery::InstanceConfig;
 use crate::notify::notification::DeliveryReport;
-use crate::state::{HealthProblem, HealthTopic};
+use crate::state::HealthProblem;
 use crate::transition::Transition;
 
 /// The word for a role that stands for an instance that is no longer configured.
@@ -227,23 +226,13 @@ fn deciding_addresses(instance: &InstanceConfig) -> Vec<AddressItem> {
     addresses.collect()
 }
 
-/// The severity as the API writes it.
-pub fn severity(severity: Severity) -> FindingSeverity {
-    match severity {
-        Severity::Broken => FindingSeverity::Broken,
-        Severity::Wrong => FindingSeverity::Wrong,
-        Severity::Odd => FindingSeverity::Odd,
-    }
-}
-
 /// A finding of the audit about the instance `id`.
 pub fn audit_finding(id: &str, dated: &DatedFinding) -> FindingItem {
     let DatedFinding { finding, since } = dated;
-    debug_assert!(is_finding_name(finding.name), "{} is not in FINDING_NAMES", finding.name);
     FindingItem {
         id: Some(id.to_owned()),
-        name: finding.name.to_owned(),
-        severity: severity(finding.severity),
+        name: finding.kind.name().to_owned(),
+        severity: finding.severity,
         text: finding.text.clone(),
         hint: finding.hint.to_owned(),
         // The Unix epoch stands for an unknown time.
@@ -254,52 +243,12 @@ pub fn audit_finding(id: &str, dated: &DatedFinding) -> FindingItem {
 
 /// A problem of the node itself as a finding.
 pub fn health_finding(problem: &HealthProblem) -> FindingItem {
-    let hint = match problem.topic {
-        HealthTopic::Configuration => {
-            "correct the file and reload; `vipwatch config check` lists its errors"
-        }
-        HealthTopic::Receiver => "correct the cause and reload: monitors cannot report until then",
-        HealthTopic::Socket => "stop the other process and restart the node",
-        HealthTopic::History => {
-            "check that the disk is writable and has free space; the node retries by itself, and \
-             counts the transitions that are not recorded"
-        }
-        HealthTopic::HistoryFormat => {
-            "the node works with a new history; add silences again. Move the file to another directory or delete it, \
-             and the finding ends"
-        }
-        HealthTopic::Witness => {
-            "the node needs CAP_NET_RAW and CAP_SYS_ADMIN to capture adverts; [witness] enabled = false turns it off"
-        }
-        HealthTopic::WebCertificate => {
-            "replace the files of web.certificate and web.key; the node uses new files within seconds"
-        }
-        HealthTopic::WebFiles => {
-            "correct the file, which the node reads again within seconds; what it read before stays in use"
-        }
-        HealthTopic::Textfile => {
-            "check the directory of `metrics.textfile` and its permissions; the node retries by itself"
-        }
-        HealthTopic::HookRunner => {
-            "hooks wait, and the node retries by itself: see `systemctl status vipwatch-hook-runner.socket`, or reload the \
-             node if its configuration file has changed"
-        }
-        HealthTopic::Cluster => {
-            "the node works on without the cluster; `vipwatch cluster status` shows the connection to etcd, and [cluster] \
-             of the configuration its endpoints and files"
-        }
-        HealthTopic::OneSocket => {
-            "the node works, with more sockets; as root on Linux 4.20 or later it needs one"
-        }
-    };
-    let name = format!("node-{}", problem.topic.word());
-    debug_assert!(is_finding_name(&name), "{name} is not in FINDING_NAMES");
     FindingItem {
         id: None,
-        name,
-        severity: FindingSeverity::Wrong,
+        name: problem.kind.name().to_owned(),
+        severity: problem.kind.severity(),
         text: problem.text.clone(),
-        hint: hint.to_owned(),
+        hint: problem.kind.hint().to_owned(),
         since: Some(time(problem.since)),
         silenced_until: None,
     }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::role::AddressState;
-use vipwatch_core::{Cause, InstanceId, Role, Trigger};
+use vipwatch_core::{Cause, FindingKind, InstanceId, Role, Trigger};
 use vipwatch_history::{Latencies, QueueLength, Stage};
 
 pub use self::change_counter::ChangeCounter;
@@ -140,60 +140,11 @@ pub struct PublishedState {
     pub problems: Arc<Vec<ConfigProblem>>,
 }
 
-/// A part of the node that can fail while the node goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HealthTopic {
-    /// The receiver, which `[receiver]` configures.
-    Receiver,
-    /// The configuration of the node.
-    Configuration,
-    /// The history file.
-    History,
-    /// A history file of another format, which was replaced.
-    HistoryFormat,
-    /// One netlink socket for all namespaces.
-    OneSocket,
-    /// The socket for commands.
-    Socket,
-    /// The capture of VRRP adverts.
-    Witness,
-    /// The certificate of the web server, which expires.
-    WebCertificate,
-    /// The files of the web server: certificate, key, client CA and tokens.
-    WebFiles,
-    /// The metrics in a file for the node exporter.
-    Textfile,
-    /// The process that runs the programs of hooks.
-    HookRunner,
-    /// The connection to the etcd of the cluster, and the name of this node in it.
-    Cluster,
-}
-
-impl HealthTopic {
-    /// The word for the topic in the names of findings, such as `node-history`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Receiver => "receiver",
-            Self::Configuration => "configuration",
-            Self::History => "history",
-            Self::HistoryFormat => "history-format",
-            Self::OneSocket => "one-socket",
-            Self::Socket => "socket",
-            Self::Witness => "witness",
-            Self::WebCertificate => "web-certificate",
-            Self::WebFiles => "web-files",
-            Self::Textfile => "textfile",
-            Self::HookRunner => "hook-runner",
-            Self::Cluster => "cluster",
-        }
-    }
-}
-
 /// A problem of the node itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthProblem {
-    /// The part that fails.
-    pub topic: HealthTopic,
+    /// The finding that states it.
+    pub kind: FindingKind,
     /// When it began to fail.
     pub since: SystemTime,
     /// The error.
@@ -212,7 +163,7 @@ pub struct StateStore {
     pub turns: DurationHistogram,
     /// The length of the history queue; empty without a node.
     pub(crate) history_queue: OnceLock<QueueLength>,
-    health_problems: Mutex<BTreeMap<HealthTopic, HealthProblem>>,
+    health_problems: Mutex<BTreeMap<FindingKind, HealthProblem>>,
     /// A reader of the history has found damage in the file.
     has_history_damage: AtomicBool,
     /// Grows with each change except for an audit with the same findings as before.
@@ -334,24 +285,24 @@ impl StateStore {
 
     /// Sets the problem of a part of the node; `None` if the part works. The time at which the problem began
     /// is kept while only its text changes.
-    pub fn set_health(&self, topic: HealthTopic, text: Option<String>) {
+    pub fn set_health(&self, kind: FindingKind, text: Option<String>) {
         let text = text.map(|text| in_one_line(&text));
         let Ok(mut problems) = self.health_problems.lock() else { return };
-        if problems.get(&topic).map(|known| &known.text) != text.as_ref() {
+        if problems.get(&kind).map(|known| &known.text) != text.as_ref() {
             self.findings_version.fetch_add(1, Ordering::Relaxed);
         }
         let Some(text) = text else {
-            problems.remove(&topic);
+            problems.remove(&kind);
             return;
         };
-        let known = problems.get(&topic).map(|known| known.since);
+        let known = problems.get(&kind).map(|known| known.since);
         let since = known.unwrap_or_else(SystemTime::now);
-        problems.insert(topic, HealthProblem { topic, since, text });
+        problems.insert(kind, HealthProblem { kind, since, text });
     }
 
     /// The error of a part of the node; `None` if the part works.
-    pub fn health_problem(&self, topic: HealthTopic) -> Option<String> {
-        self.health_problems.lock().ok()?.get(&topic).map(|problem| problem.text.clone())
+    pub fn health_problem(&self, kind: FindingKind) -> Option<String> {
+        self.health_problems.lock().ok()?.get(&kind).map(|problem| problem.text.clone())
     }
 
     /// All problems of the node itself.
@@ -400,13 +351,13 @@ mod tests {
     #[test]
     fn a_health_problem_keeps_its_age_until_it_is_over() {
         let store = StateStore::default();
-        let topic = HealthTopic::History;
-        store.set_health(topic, Some("disk full".to_owned()));
+        let kind = FindingKind::NodeHistory;
+        store.set_health(kind, Some("disk full".to_owned()));
         let since = store.health_problems()[0].since;
-        store.set_health(topic, Some("still full".to_owned()));
+        store.set_health(kind, Some("still full".to_owned()));
         let text = "still full".to_owned();
-        assert_eq!(store.health_problems(), [HealthProblem { topic, since, text }]);
-        store.set_health(topic, None);
+        assert_eq!(store.health_problems(), [HealthProblem { kind, since, text }]);
+        store.set_health(kind, None);
         assert_eq!(store.health_problems(), []);
     }
 
@@ -414,7 +365,7 @@ mod tests {
     fn the_errors_of_a_health_problem_are_in_one_line() {
         let store = StateStore::default();
         let text = "vipwatch.toml:3: no key a\nvipwatch.toml:24: no key b".to_owned();
-        store.set_health(HealthTopic::Configuration, Some(text));
+        store.set_health(FindingKind::NodeConfiguration, Some(text));
         let expected = "vipwatch.toml:3: no key a; vipwatch.toml:24: no key b";
         assert_eq!(store.health_problems()[0].text, expected);
     }

@@ -27,8 +27,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use vipwatch_core::ErrorChain;
+use vipwatch_core::FindingKind;
 use vipwatch_node::config::{WebConfig, WebFile};
-use vipwatch_node::state::HealthTopic;
 use vipwatch_node::view::ApiContext;
 
 pub use self::file::WebFileError;
@@ -176,26 +176,26 @@ impl CredentialStore {
 fn publish(context: &ApiContext, problems: FileProblems) {
     let FileProblems { files, certificate } = problems;
     let mut is_changed = false;
-    for (topic, problem) in
-        [(HealthTopic::WebFiles, files), (HealthTopic::WebCertificate, certificate)]
+    for (kind, problem) in
+        [(FindingKind::NodeWebFiles, files), (FindingKind::NodeWebCertificate, certificate)]
     {
-        let known = context.store.health_problem(topic);
+        let known = context.store.health_problem(kind);
         if known == problem {
             continue;
         }
         is_changed = true;
-        match (topic, &problem) {
-            (HealthTopic::WebCertificate, Some(problem)) => {
+        match (kind, &problem) {
+            (FindingKind::NodeWebCertificate, Some(problem)) => {
                 tracing::warn!(problem, "certificate of the web server must be replaced");
             }
             (_, Some(problem)) => {
                 tracing::warn!(problem, "files of the web server are not valid");
             }
             (_, None) => {
-                tracing::info!(topic = topic.word(), "problem of the web server is over");
+                tracing::info!(finding = kind.name(), "problem of the web server is over");
             }
         }
-        context.store.set_health(topic, problem);
+        context.store.set_health(kind, problem);
     }
     if let (true, Some(audit)) = (is_changed, &context.audit_requests) {
         audit.compare_findings();

@@ -11,9 +11,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use vipwatch_core::FindingKind;
 use vipwatch_linux::file::replace_file;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
-use vipwatch_node::state::{HealthTopic, StateStore};
+use vipwatch_node::state::StateStore;
 use vipwatch_node::view::{self, ApiContext};
 
 use crate::metrics::{MetricsFormat, MetricsText};
@@ -137,7 +138,7 @@ fn write_parts(file: &mut File, text: MetricsText) -> io::Result<()> {
 /// Logs the beginning and the end of a failure, and makes it a finding.
 fn report(store: &StateStore, error: Option<TextfileError>) {
     let problem = error.map(|error| error.to_string());
-    let known = store.health_problem(HealthTopic::Textfile);
+    let known = store.health_problem(FindingKind::NodeTextfile);
     match (&problem, &known) {
         (Some(problem), _) if known.as_ref() != Some(problem) => {
             tracing::warn!(problem, "cannot write the metrics file");
@@ -145,7 +146,7 @@ fn report(store: &StateStore, error: Option<TextfileError>) {
         (None, Some(_)) => tracing::info!("metrics file is written again"),
         _ => {}
     }
-    store.set_health(HealthTopic::Textfile, problem);
+    store.set_health(FindingKind::NodeTextfile, problem);
 }
 
 #[cfg(test)]
@@ -178,7 +179,7 @@ mod tests {
     {
         let directory = tempfile::tempdir().unwrap();
         let context = context(directory.path());
-        let problem = || context.store.health_problem(HealthTopic::Textfile);
+        let problem = || context.store.health_problem(FindingKind::NodeTextfile);
         let textfile = MetricsTextfile::start(&context).unwrap().unwrap();
         wait_until(|| problem().is_some());
         assert!(
@@ -208,8 +209,8 @@ mod tests {
         let _textfile = MetricsTextfile::start(&context).unwrap().unwrap();
         wait_until(|| file.exists());
         context.store.record_turn_at(Instant::now().checked_sub(Duration::from_mins(1)).unwrap());
-        wait_until(|| context.store.health_problem(HealthTopic::Textfile).is_some());
-        let problem = context.store.health_problem(HealthTopic::Textfile).unwrap();
+        wait_until(|| context.store.health_problem(FindingKind::NodeTextfile).is_some());
+        let problem = context.store.health_problem(FindingKind::NodeTextfile).unwrap();
         assert!(problem.contains("the main loop has not run for 60 s"), "{problem}");
         wait_until(|| !file.exists());
         context.store.record_turn_at(Instant::now());

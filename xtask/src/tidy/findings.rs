@@ -68,7 +68,7 @@ fn produced_names(text: &str) -> BTreeSet<&str> {
     while let Some(part) = parts.next() {
         let Some(after) = parts.peek() else { break };
         let after = after.trim_start_matches(',').trim_start();
-        let is_before_severity = ["severity:", "severity,", "Severity::", "FindingSeverity::"]
+        let is_before_severity = ["severity:", "severity,", "Severity::", "Severity::"]
             .iter()
             .any(|start| after.starts_with(start));
         if is_before_severity && is_name(&part) {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::cluster::sample::{basis, member, node};
-use crate::{FindingScope, FindingSeverity};
+use crate::{FindingScope, Severity};
 
 fn state() -> ClusterState {
     let groups = vec![ClusterGroupItem {
@@ -22,7 +22,7 @@ fn finding(id: &str) -> ClusterFindingItem {
     ClusterFindingItem {
         id: id.to_owned(),
         name: "cluster-no-primary".to_owned(),
-        severity: FindingSeverity::Broken,
+        severity: Severity::Broken,
         confidence: "certain".to_owned(),
         scope: FindingScope::Cluster,
         group: Some("router:a".to_owned()),

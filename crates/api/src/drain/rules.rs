@@ -10,36 +10,13 @@
 
 use std::collections::BTreeMap;
 
+use vipwatch_core::finding::DrainEffect;
+
 use super::cluster::ClusterPeers;
 use super::{
     DrainCheckDocument, DrainFacts, DrainInstance, DrainReason, DrainVerdict, FindingList,
 };
-use crate::{FindingItem, InstanceItem, InstanceRole, Schema, TargetItem};
-
-/// Findings of an instance that is not primary: some of its addresses are here all the same.
-const ADDRESSES_LEFT: &[&str] = &["floating-left", "address-misplaced"];
-/// Findings that a consumer has not received the current role.
-const CONSUMER_BEHIND: &[&str] = &["agent-behind", "state-file-differs", "report-differs"];
-/// Findings that another role, or another list of instances, is possible.
-const ROLE_UNCERTAIN: &[&str] = &[
-    "published-role-wrong",
-    "kernel-not-read",
-    "flapping",
-    "configuration-problem",
-    "node-configuration",
-    "keepalived-not-readable",
-    "receiver-journal",
-    "cluster-ambiguous-group",
-    "cluster-flapping",
-];
-/// Findings that this node cannot take over, so that its absence changes nothing.
-const CANNOT_TAKE_OVER: &[&str] = &[
-    "keepalived-gone",
-    "keepalived-frozen",
-    "keepalived-vrrp-child-missing",
-    "keepalived-crash-loop",
-    "keepalived-fault",
-];
+use crate::{FindingItem, FindingKind, InstanceItem, InstanceRole, Schema, TargetItem};
 
 /// Decides whether the node can be taken down.
 pub fn drain_check(facts: DrainFacts) -> DrainCheckDocument {
@@ -82,12 +59,13 @@ fn holds_addresses(instance: &InstanceItem) -> bool {
     matches!(instance.role, InstanceRole::Primary | InstanceRole::Partial)
 }
 
-/// The findings with one of these names.
-fn named<'a>(
-    findings: &'a FindingList,
-    names: &'a [&str],
-) -> impl Iterator<Item = &'a FindingItem> {
-    findings.items.iter().filter(|finding| names.contains(&finding.name.as_str()))
+/// The findings with this effect.
+fn with_effect(findings: &FindingList, effect: DrainEffect) -> impl Iterator<Item = &FindingItem> {
+    findings.items.iter().filter(move |finding| has_effect(&finding.name, effect))
+}
+
+fn has_effect(finding: &str, effect: DrainEffect) -> bool {
+    FindingKind::from_name(finding).is_some_and(|kind| kind.drain() == effect)
 }
 
 fn blocking(facts: &DrainFacts, peers: Option<&ClusterPeers<'_>>) -> Vec<DrainReason> {
@@ -114,18 +92,19 @@ fn blocking(facts: &DrainFacts, peers: Option<&ClusterPeers<'_>>) -> Vec<DrainRe
     let holds = |id: Option<&str>| {
         facts.instances.iter().any(|other| Some(other.id.as_str()) == id && holds_addresses(other))
     };
-    let left = named(&facts.findings, ADDRESSES_LEFT);
+    let left = with_effect(&facts.findings, DrainEffect::AddressesHere);
     let left = left.filter(|finding| !holds(finding.id.as_deref()));
     reasons.extend(left.map(|finding| DrainReason::of_finding("addresses-here", finding)));
     let of_cluster = peers.map(ClusterPeers::blocking).unwrap_or_default();
     let is_known = |finding: &&FindingItem| {
         of_cluster.iter().any(|reason| reason.name == "no-primary" && reason.id == finding.id)
     };
-    let nowhere = named(&facts.findings, &["no-primary"]).filter(|finding| !is_known(finding));
+    let nowhere =
+        with_effect(&facts.findings, DrainEffect::NoPrimary).filter(|finding| !is_known(finding));
     reasons.extend(nowhere.map(|finding| DrainReason::of_finding("no-primary", finding)));
     reasons.extend(of_cluster);
     reasons.extend(facts.targets.iter().filter(|target| target.pending > 0).map(pending));
-    let behind = named(&facts.findings, CONSUMER_BEHIND);
+    let behind = with_effect(&facts.findings, DrainEffect::ConsumerBehind);
     reasons.extend(behind.map(|finding| DrainReason::of_finding("consumer-behind", finding)));
     reasons
 }
@@ -145,7 +124,7 @@ fn uncertain(facts: &DrainFacts, peers: Option<&ClusterPeers<'_>>) -> Vec<DrainR
         let text = instance.reason.as_deref().unwrap_or("the kernel could not be read");
         DrainReason::new("role-unknown", Some(&instance.id), text)
     });
-    let findings = named(&facts.findings, ROLE_UNCERTAIN);
+    let findings = with_effect(&facts.findings, DrainEffect::Uncertain);
     let findings = findings.map(|finding| DrainReason::of_finding(&finding.name, finding));
     let of_cluster = peers.map(ClusterPeers::uncertain).unwrap_or_default();
     let mut reasons: Vec<DrainReason> = unknown.chain(findings).chain(of_cluster).collect();
@@ -169,9 +148,9 @@ fn drain_instances(facts: &DrainFacts) -> Vec<DrainInstance> {
     }
     let mut one = |instance: &InstanceItem| {
         let findings = names.remove(instance.id.as_str()).unwrap_or_default();
-        let cannot_take_over =
-            findings.iter().any(|finding| CANNOT_TAKE_OVER.contains(&finding.as_str()));
-        let is_left = findings.iter().any(|finding| ADDRESSES_LEFT.contains(&finding.as_str()));
+        let has = |effect| findings.iter().any(|finding| has_effect(finding, effect));
+        let cannot_take_over = has(DrainEffect::CannotTakeOver);
+        let is_left = has(DrainEffect::AddressesHere);
         DrainInstance {
             id: instance.id.clone(),
             role: instance.role,

@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use clap::{ArgGroup, Args as Arguments, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
-use vipwatch_api::{FindingSeverity, InstanceFilter, InstanceRole, Timestamp};
+use vipwatch_api::{InstanceFilter, InstanceRole, Severity, Timestamp};
 use vipwatch_node::config::span;
 
 use super::time::{After, after, time};
@@ -129,11 +129,11 @@ pub(crate) enum FailOn {
 
 impl FailOn {
     /// The least serious finding that makes the command fail.
-    pub(crate) fn severity(self) -> FindingSeverity {
+    pub(crate) fn severity(self) -> Severity {
         match self {
-            Self::Broken => FindingSeverity::Broken,
-            Self::Wrong => FindingSeverity::Wrong,
-            Self::Odd => FindingSeverity::Odd,
+            Self::Broken => Severity::Broken,
+            Self::Wrong => Severity::Wrong,
+            Self::Odd => Severity::Odd,
         }
     }
 }

@@ -6,8 +6,8 @@ mod groups;
 use std::collections::BTreeSet;
 
 use vipwatch_api::{
-    AnswerSource, ContainerKeepalived, FindingItem, FindingList, FindingSeverity, InstanceFilter,
-    InstanceList,
+    AnswerSource, ContainerKeepalived, FindingItem, FindingList, InstanceFilter, InstanceList,
+    Severity,
 };
 
 use self::groups::push_groups;
@@ -104,7 +104,7 @@ impl Page for FindingList {
     fn text(&self, style: &Style) -> String {
         let instances = count(usize::try_from(self.instances).unwrap_or(usize::MAX), "instance");
         let mut page = String::new();
-        for severity in [FindingSeverity::Broken, FindingSeverity::Wrong, FindingSeverity::Odd] {
+        for severity in [Severity::Broken, Severity::Wrong, Severity::Odd] {
             let findings: Vec<_> =
                 self.items.iter().filter(|item| item.severity == severity).collect();
             if !findings.is_empty() {
@@ -138,11 +138,11 @@ impl Page for FindingList {
     }
 }
 
-pub(super) fn meaning(severity: FindingSeverity) -> &'static str {
+pub(super) fn meaning(severity: Severity) -> &'static str {
     match severity {
-        FindingSeverity::Broken => "traffic is lost, or will be lost at the next failover",
-        FindingSeverity::Wrong => "a component has recorded or published a wrong state",
-        FindingSeverity::Odd => "unusual, but without effect on traffic",
+        Severity::Broken => "traffic is lost, or will be lost at the next failover",
+        Severity::Wrong => "a component has recorded or published a wrong state",
+        Severity::Odd => "unusual, but without effect on traffic",
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(code(&list, FailOn::Broken).as_deref(), Some("1 finding"));
         assert_eq!(code(&list, FailOn::Wrong).as_deref(), Some("2 findings"));
         assert_eq!(code(&list, FailOn::Odd).as_deref(), Some("3 findings"));
-        list.items.retain(|item| item.severity == FindingSeverity::Odd);
+        list.items.retain(|item| item.severity == Severity::Odd);
         assert_eq!(code(&list, FailOn::Wrong), None);
     }
 }

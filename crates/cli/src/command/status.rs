@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use vipwatch_api::{
-    AnswerSource, ConfigProblemItem, InstanceFilter, InstanceItem, InstanceRole, NodeStatus,
-    SeveritySummary, SilenceItem,
+    AnswerSource, ConfigProblemItem, FindingKind, InstanceFilter, InstanceItem, InstanceRole,
+    NodeStatus, SeveritySummary, SilenceItem,
 };
 
 use crate::args::StatusArgs;
@@ -180,8 +180,9 @@ pub(super) fn details(instance: &InstanceItem) -> String {
     let silenced = instance.silenced_until.map(|_| "silenced".to_owned());
     // The reason of the role says the same as these.
     let is_other = |name: &&String| {
-        !["link-fault", "namespace-missing", "partly-held", "kernel-not-read"]
-            .contains(&name.as_str())
+        use FindingKind::{KernelNotRead, LinkFault, NamespaceMissing, PartlyHeld};
+        let kind = FindingKind::from_name(name);
+        !matches!(kind, Some(LinkFault | NamespaceMissing | PartlyHeld | KernelNotRead))
     };
     let findings = instance.findings.iter().filter(is_other).cloned();
     let all = instance.reason.clone().into_iter().chain(findings).chain(silenced).chain(failures);

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use vipwatch_api::{FindingItem, FindingSeverity, LatencyMap};
+use vipwatch_api::{FindingItem, LatencyMap, Severity};
 use vipwatch_history::Stage;
 
 /// The settings for text.
@@ -51,7 +51,7 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
 
 /// The number of findings of each severity, without zeros: `1 broken, 2 odd`.
 pub(crate) fn severity_counts(findings: &[FindingItem]) -> String {
-    let each = [FindingSeverity::Broken, FindingSeverity::Wrong, FindingSeverity::Odd];
+    let each = [Severity::Broken, Severity::Wrong, Severity::Odd];
     let number = |one| findings.iter().filter(|finding| finding.severity == one).count();
     let numbers = each.map(|one| (number(one), one.word()));
     let texts = numbers.iter().filter(|(number, _)| *number > 0);

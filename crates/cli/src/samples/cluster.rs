@@ -5,8 +5,8 @@ use vipwatch_api::{
     ClusterBasis, ClusterConnectionState, ClusterFindingItem, ClusterFindingList, ClusterGroupItem,
     ClusterGroupList, ClusterHistory, ClusterHistoryItem, ClusterMemberItem, ClusterNeutron,
     ClusterNodeItem, ClusterNodeList, ClusterNodeState, ClusterScope, ClusterSource, ClusterState,
-    ClusterStatus, FindingScope, FindingSeverity, GroupState, GroupSummary, IgnoredSummary,
-    InstanceRole, NeutronRouterSummary, NodeSummary, Schema,
+    ClusterStatus, FindingScope, GroupState, GroupSummary, IgnoredSummary, InstanceRole,
+    NeutronRouterSummary, NodeSummary, Schema, Severity,
 };
 
 use super::at;
@@ -190,7 +190,7 @@ fn finding(id: &str, name: &str, group: Option<&str>, nodes: &[&str]) -> Cluster
     ClusterFindingItem {
         id: id.to_owned(),
         name: name.to_owned(),
-        severity: FindingSeverity::Broken,
+        severity: Severity::Broken,
         confidence: "certain".to_owned(),
         scope: FindingScope::Cluster,
         group: group.map(str::to_owned),
@@ -218,7 +218,7 @@ pub(crate) fn findings() -> ClusterFindingList {
         ..finding("760-cluster-node-lost", "cluster-node-lost", None, &["net-3"])
     };
     let different = ClusterFindingItem {
-        severity: FindingSeverity::Wrong,
+        severity: Severity::Wrong,
         confidence: "probable".to_owned(),
         scope: FindingScope::Local,
         text: "net-1 has 192.0.2.10 and 192.0.2.11, net-2 has 192.0.2.10".to_owned(),

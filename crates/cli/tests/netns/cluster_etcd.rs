@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
 use serde_json::Value;
-use vipwatch_api::{FindingSeverity, InstanceRole, Timestamp};
+use vipwatch_api::{InstanceRole, Severity, Timestamp};
 use vipwatch_cluster::key::{Bucket, ClusterKey, ClusterName, KeySpace, RoleKey};
 use vipwatch_cluster::record::{
     Confidence, FORMAT, FindingRecord, MemberRecord, MemberState, NodeRecord, ReceivedAdverts,
@@ -112,7 +112,7 @@ impl<'a> Publisher<'a> {
             schema: FORMAT,
             id: "7-cluster-two-primaries".to_owned(),
             name: "cluster-two-primaries".to_owned(),
-            severity: FindingSeverity::Broken,
+            severity: Severity::Broken,
             confidence: Confidence::Certain,
             group: Some("vrrp:ipv4:51:192.0.2.10".to_owned()),
             nodes: vec!["net-1".to_owned(), "net-2".to_owned()],

@@ -5,10 +5,10 @@ use vipwatch_api::InstanceRole::{Backup, Primary};
 use vipwatch_api::{ClusterConnectionState, ClusterHistoryItem, ClusterScope, ClusterSource};
 
 use super::*;
-use crate::findings::ClusterFindingKind;
 use crate::key::ClusterKey;
 use crate::record::{Confidence, FORMAT, RecentTransition, ReporterRecord, RoleRecord, encode};
 use crate::sample::{TestCluster, role_record, router, time, vrid_51};
+use vipwatch_core::FindingKind;
 
 fn basis() -> ClusterBasis {
     ClusterBasis {
@@ -25,7 +25,7 @@ fn basis() -> ClusterBasis {
     }
 }
 
-fn finding(id: &str, kind: ClusterFindingKind, closed: Option<i64>) -> FindingRecord {
+fn finding(id: &str, kind: FindingKind, closed: Option<i64>) -> FindingRecord {
     FindingRecord {
         schema: FORMAT,
         id: id.to_owned(),
@@ -65,12 +65,12 @@ fn cluster() -> TestCluster {
     };
     cluster.put(&ClusterKey::Reporter, encode(&reporter));
     for record in [
-        finding("1-a", ClusterFindingKind::Flapping, None),
-        finding("2-b", ClusterFindingKind::TwoPrimaries, None),
+        finding("1-a", FindingKind::ClusterFlapping, None),
+        finding("2-b", FindingKind::ClusterTwoPrimaries, None),
     ] {
         cluster.put(&ClusterKey::Finding(record.id.parse().unwrap()), encode(&record));
     }
-    let closed = finding("0-c", ClusterFindingKind::TwoPrimaries, Some(40));
+    let closed = finding("0-c", FindingKind::ClusterTwoPrimaries, Some(40));
     cluster.put(&ClusterKey::Closed(closed.id.parse().unwrap()), encode(&closed));
     cluster
 }

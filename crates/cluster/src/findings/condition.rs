@@ -7,9 +7,10 @@ mod settings;
 use std::time::Duration;
 
 use vipwatch_api::InstanceRole;
+use vipwatch_core::FindingKind;
+use vipwatch_core::finding::FindingEvidence;
 
 pub(super) use self::claims::unconfirmed_claims;
-use super::kind::ClusterFindingKind;
 use super::{EvaluatorSettings, evidence};
 use crate::group::{Ambiguity, Group, GroupMember};
 use crate::record::Confidence;
@@ -17,7 +18,7 @@ use crate::record::Confidence;
 /// A condition that holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FindingCondition {
-    pub(super) kind: ClusterFindingKind,
+    pub(super) kind: FindingKind,
     pub(super) confidence: Confidence,
     /// The names of the nodes that it is about, in order.
     pub(super) nodes: Vec<String>,
@@ -61,18 +62,6 @@ pub(super) struct ConditionContext<'a> {
     /// Whether the claimants of the group have changed too often.
     pub(super) is_flapping: bool,
 }
-
-/// The local findings that say that the kernel differs from another source on the same node. `report-missing` is published
-/// only if an old report differs: a monitor that has never reported is merely odd.
-pub(super) const DISAGREEMENTS: &[&str] = &[
-    "agent-behind",
-    "published-role-wrong",
-    "report-differs",
-    "report-missing",
-    "state-file-differs",
-    "state-file-missing",
-    "state-file-nonsense",
-];
 
 /// The maximum number of reasons in the text of an ambiguous group.
 const MAX_REASONS: usize = 8;
@@ -121,7 +110,7 @@ fn ambiguous(group: &Group) -> FindingCondition {
         reasons.join("; ")
     );
     let nodes = names(group.members.iter());
-    let kind = ClusterFindingKind::AmbiguousGroup;
+    let kind = FindingKind::ClusterAmbiguousGroup;
     FindingCondition {
         kind,
         confidence: Confidence::Certain,
@@ -132,7 +121,11 @@ fn ambiguous(group: &Group) -> FindingCondition {
 }
 
 fn disagreement(group: &Group) -> Option<FindingCondition> {
-    let is_disagreement = |name: &&String| DISAGREEMENTS.contains(&name.as_str());
+    // `report-missing` is published only if an old report differs: a monitor that has never reported is merely odd.
+    let is_disagreement = |name: &&String| {
+        let kind = FindingKind::from_name(name);
+        kind.is_some_and(|kind| kind.evidence() == FindingEvidence::OtherSource)
+    };
     let differing: Vec<&GroupMember> = group
         .members
         .iter()
@@ -160,7 +153,7 @@ fn disagreement(group: &Group) -> Option<FindingCondition> {
         facts.join("; ")
     );
     let nodes = names(differing.into_iter());
-    let kind = ClusterFindingKind::Disagreement;
+    let kind = FindingKind::ClusterDisagreement;
     Some(FindingCondition {
         kind,
         confidence: Confidence::Certain,

@@ -8,10 +8,10 @@ use vipwatch_core::Moment;
 
 use super::EvaluatorSettings;
 use super::condition::FindingCondition;
-use super::kind::ClusterFindingKind;
 use crate::key::ClusterName;
 use crate::record::Confidence;
 use crate::view::{ClusterView, NodeView};
+use vipwatch_core::FindingKind;
 
 /// Since when each lost node is lost.
 #[derive(Debug, Default)]
@@ -59,7 +59,8 @@ impl LostNodes {
         for node in view.nodes().filter(is_lost) {
             let known = before.remove(node.name).and_then(|lost| lost.since);
             let since = known.unwrap_or(now);
-            let settle = ClusterFindingKind::NodeLost.settle(settings, std::time::Duration::ZERO);
+            let settle =
+                settings.settle_of(FindingKind::ClusterNodeLost, std::time::Duration::ZERO);
             let due = (since + settle).max(grace_end);
             let is_settled = due <= now;
             let next = (!is_settled).then_some(due);
@@ -92,6 +93,6 @@ fn condition(node: &NodeView<'_>) -> FindingCondition {
         evidence.push(format!("a process with another epoch ({epoch}) uses the name {name}"));
     }
     let nodes = vec![name.to_string()];
-    let (kind, confidence) = (ClusterFindingKind::NodeLost, Confidence::Certain);
+    let (kind, confidence) = (FindingKind::ClusterNodeLost, Confidence::Certain);
     FindingCondition { kind, confidence, nodes, text, evidence }
 }

@@ -18,11 +18,11 @@ use vipwatch_core::Moment;
 
 use super::condition::{FindingCondition, listed};
 use super::evidence;
-use super::kind::ClusterFindingKind;
 use crate::group::Group;
 use crate::key::Bucket;
 use crate::neutron::{NeutronAnswer, NeutronComparison, compare};
 use crate::record::Confidence;
+use vipwatch_core::FindingKind;
 
 /// The maximum number of Neutron's hosts in the evidence.
 const MAX_HOSTS: usize = 16;
@@ -131,6 +131,6 @@ fn condition(group: &Group, answer: &NeutronAnswer) -> FindingCondition {
     let mut evidence: Vec<String> =
         hosts.map(|host| format!("Neutron has {} as {}", host.host, host.state.word())).collect();
     evidence.extend(evidence::of(group));
-    let (kind, confidence) = (ClusterFindingKind::NeutronDiffers, Confidence::Certain);
+    let (kind, confidence) = (FindingKind::ClusterNeutronDiffers, Confidence::Certain);
     FindingCondition { kind, confidence, nodes, text, evidence }
 }

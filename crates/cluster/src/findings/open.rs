@@ -5,32 +5,33 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::condition::FindingCondition;
-use super::kind::ClusterFindingKind;
 use super::lost_node::LostCondition;
 use super::{ClusterFindingChange, EvaluationTime};
 use crate::key::ClusterName;
 use crate::record::{FORMAT, FindingRecord};
 use crate::view::ClusterView;
+use vipwatch_core::FindingKind;
+use vipwatch_core::finding::FindingSubject;
 
 /// What a finding is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClusterFindingSubject {
-    Group { id: String, kind: ClusterFindingKind },
-    Node { name: String, kind: ClusterFindingKind },
+    Group { id: String, kind: FindingKind },
+    Node { name: String, kind: FindingKind },
 }
 
 impl ClusterFindingSubject {
-    pub(super) fn group(kind: ClusterFindingKind, id: &str) -> Self {
+    pub(super) fn group(kind: FindingKind, id: &str) -> Self {
         Self::Group { id: id.to_owned(), kind }
     }
 
-    fn node(kind: ClusterFindingKind, name: &str) -> Self {
+    fn node(kind: FindingKind, name: &str) -> Self {
         Self::Node { name: name.to_owned(), kind }
     }
 
     /// `None` for a finding of a later release.
     fn of_record(record: &FindingRecord) -> Option<Self> {
-        let kind = ClusterFindingKind::from_name(&record.name)?;
+        let kind = FindingKind::from_name(&record.name)?;
         match &record.group {
             Some(group) => Some(Self::group(kind, group)),
             None => Some(Self::node(kind, record.nodes.first()?)),
@@ -123,7 +124,7 @@ impl OpenClusterFindings {
     pub(super) fn condition(&self, subject: &ClusterFindingSubject) -> Option<FindingCondition> {
         let record = &self.findings.get(subject)?.record;
         Some(FindingCondition {
-            kind: ClusterFindingKind::from_name(&record.name)?,
+            kind: FindingKind::from_name(&record.name)?,
             confidence: record.confidence,
             nodes: record.nodes.clone(),
             text: record.text.clone(),
@@ -154,8 +155,8 @@ impl OpenClusterFindings {
         let subjects =
             settled.iter().map(|it| ClusterFindingSubject::group(it.condition.kind, group));
         let wanted: BTreeSet<ClusterFindingSubject> = subjects.collect();
-        let all =
-            ClusterFindingKind::ALL.iter().map(|kind| ClusterFindingSubject::group(*kind, group));
+        let kinds = FindingKind::ALL.iter().filter(|kind| kind.subject() == FindingSubject::Group);
+        let all = kinds.map(|kind| ClusterFindingSubject::group(*kind, group));
         for subject in all.filter(|subject| !wanted.contains(subject)) {
             changes.extend(self.close(&subject, view, time));
         }
@@ -174,7 +175,7 @@ impl OpenClusterFindings {
         changes: &mut Vec<ClusterFindingChange>,
     ) {
         let subject = |node: &ClusterName| {
-            ClusterFindingSubject::node(ClusterFindingKind::NodeLost, node.as_str())
+            ClusterFindingSubject::node(FindingKind::ClusterNodeLost, node.as_str())
         };
         let lost: BTreeSet<ClusterFindingSubject> =
             conditions.iter().map(|it| subject(&it.node)).collect();
@@ -275,7 +276,7 @@ impl OpenClusterFindings {
         let FindingCondition { kind, confidence, nodes, text, evidence } = condition;
         FindingRecord {
             schema: FORMAT,
-            id: format!("{}-{}-{}", view.revision(), self.opened, kind.short_name()),
+            id: format!("{}-{}-{}", view.revision(), self.opened, short_name(kind)),
             name: kind.name().to_owned(),
             severity: kind.severity(),
             confidence,
@@ -292,6 +293,11 @@ impl OpenClusterFindings {
             notified_closed: Vec::new(),
         }
     }
+}
+
+/// The name in an id: without the part that all names have.
+pub(super) fn short_name(kind: FindingKind) -> &'static str {
+    kind.name().trim_start_matches("cluster-")
 }
 
 /// The record with the targets that the view knows.

@@ -101,5 +101,5 @@ fn words(changes: Vec<ClusterFindingChange>) -> Vec<String> {
 }
 
 fn short(record: &FindingRecord) -> String {
-    ClusterFindingKind::from_name(&record.name).unwrap().short_name().to_owned()
+    open::short_name(FindingKind::from_name(&record.name).unwrap()).to_owned()
 }

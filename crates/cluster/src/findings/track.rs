@@ -9,10 +9,10 @@ use vipwatch_core::Moment;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
 
 use super::condition::FindingCondition;
-use super::kind::ClusterFindingKind;
 use crate::group::{Group, GroupMember};
 use crate::key::{Bucket, ClusterName};
 use crate::view::ClusterView;
+use vipwatch_core::FindingKind;
 
 /// The groups of one bucket.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ struct TrackDetail {
     /// The times of the last changes of the claimants, at most [`MIN_TRANSITIONS`].
     changes: VecDeque<Moment>,
     /// The conditions that hold, each with the time since when.
-    pending: Vec<(ClusterFindingKind, Moment)>,
+    pending: Vec<(FindingKind, Moment)>,
 }
 
 impl GroupTrack {
@@ -121,13 +121,13 @@ impl GroupTrack {
         }
     }
 
-    pub(super) fn is_pending(&self, kind: ClusterFindingKind) -> bool {
+    pub(super) fn is_pending(&self, kind: FindingKind) -> bool {
         let pending = self.detail.iter().flat_map(|detail| &detail.pending);
         pending.into_iter().any(|(pending, _)| *pending == kind)
     }
 
     /// Since when a condition holds; from `now` on if it is new.
-    pub(super) fn pending_since(&mut self, kind: ClusterFindingKind, now: Moment) -> Moment {
+    pub(super) fn pending_since(&mut self, kind: FindingKind, now: Moment) -> Moment {
         let pending = &mut self.detail.get_or_insert_default().pending;
         let known = pending.iter().find(|(pending, _)| *pending == kind);
         if let Some((_, since)) = known {

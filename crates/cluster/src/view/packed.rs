@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use vipwatch_api::{InstanceRole, Timestamp};
 use vipwatch_core::CauseKind;
-use vipwatch_core::audit::FINDING_NAMES;
+use vipwatch_core::FindingKind;
 
 use super::bytes::{ByteReader, ByteWriter};
 use super::identity::RoleIdentity;
@@ -70,7 +70,7 @@ pub(super) fn pack(record: &RoleRecord, model: &str) -> Vec<u8> {
         out.unsigned(advert_ms);
     }
     if !record.findings.is_empty() {
-        out.list(&record.findings, |out, name| out.word(name, FINDING_NAMES));
+        out.list(&record.findings, |out, name| out.word(name, FindingKind::NAMES));
     }
     if !record.recent.is_empty() {
         transitions(&mut out, record);
@@ -144,7 +144,7 @@ pub(super) fn unpack(bytes: &[u8], model: &str, identity: &RoleIdentity) -> Opti
         record.advert_ms = Some(input.unsigned()?);
     }
     if has(present::FINDINGS) {
-        record.findings = input.list(|input| input.word(FINDING_NAMES))?;
+        record.findings = input.list(|input| input.word(FindingKind::NAMES))?;
     }
     if has(present::RECENT) {
         record.recent = read_transitions(input, &record)?;

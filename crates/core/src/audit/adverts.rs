@@ -7,13 +7,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::Finding;
 use super::fault::LoweredPriority;
-use super::{Finding, Severity};
 use crate::witness::{
     AdvertOrigin, Difference, LOSS_SPAN, LinkWitness, LossCounts, MAX_SOURCES, OwnSettings,
     RouterKey, RouterWitness, Silence, SourceRecord, differences,
 };
-use crate::{Moment, Role};
+use crate::{FindingKind, Moment, Role};
 
 /// How long evidence must last, beyond the time that the protocol allows.
 pub const SETTLE: Duration = Duration::from_secs(1);
@@ -131,43 +131,37 @@ impl AdvertFacts {
 
     /// The findings.
     pub(super) fn findings(&self) -> impl Iterator<Item = Finding> {
-        let second = self.second_primary.as_ref().map(|host| Finding {
-            name: "two-primaries",
-            severity: Severity::Broken,
-            text: format!("this node holds the addresses, and {host} advertises them too"),
-            hint: "the nodes do not receive each other's adverts: check the network between them, and authentication",
+        let second = self.second_primary.as_ref().map(|host| {
+            Finding::new(
+                FindingKind::TwoPrimaries,
+                format!("this node holds the addresses, and {host} advertises them too"),
+            )
         });
-        let stranger = self.stranger.as_ref().map(|host| Finding {
-            name: "vrid-clash-on-link",
-            severity: Severity::Broken,
-            text: format!("{host} advertises the same virtual_router_id with other addresses"),
-            hint: "another service on this network uses this virtual_router_id: change one of them",
+        let stranger = self.stranger.as_ref().map(|host| {
+            Finding::new(
+                FindingKind::VridClashOnLink,
+                format!("{host} advertises the same virtual_router_id with other addresses"),
+            )
         });
-        let silence = self.silence.map(|silence| Finding {
-            name: "no-primary",
-            severity: Severity::Broken,
-            text: format!(
-                "no node has advertised for the master-down interval of {:.1} s",
-                silence.as_secs_f64()
-            ),
-            hint: "no node holds the addresses: check keepalived here and on the other nodes",
+        let silence = self.silence.map(|silence| {
+            Finding::new(
+                FindingKind::NoPrimary,
+                format!(
+                    "no node has advertised for the master-down interval of {:.1} s",
+                    silence.as_secs_f64()
+                ),
+            )
         });
-        let differing = self.differing.as_ref().map(|(host, differences)| Finding {
-            name: "peer-configuration-differs",
-            severity: Severity::Wrong,
-            text: format!("{host} advertises with {}", list(differences)),
-            hint: "make the vrrp_instance the same on all nodes, except for its priority",
+        let differing = self.differing.as_ref().map(|(host, differences)| {
+            Finding::new(
+                FindingKind::PeerConfigurationDiffers,
+                format!("{host} advertises with {}", list(differences)),
+            )
         });
         let disturbance = self.disturbance.as_ref().map(AdvertDisturbance::finding);
-        let crowd = self.is_crowded.then(|| Finding {
-            name: "too-many-advert-sources",
-            severity: Severity::Broken,
-            text: format!(
+        let crowd = self.is_crowded.then(|| Finding::new(FindingKind::TooManyAdvertSources, format!(
                 "more than {MAX_SOURCES} hosts advertise this virtual_router_id: a further primary may stay unseen"
-            ),
-            hint: "a host on this network sends adverts with forged source addresses: find its MAC address with \
-                   `tcpdump -e -n -i LINK proto 112`",
-        });
+            )));
         [second, stranger, silence, differing, disturbance, crowd].into_iter().flatten()
     }
 }
@@ -175,28 +169,20 @@ impl AdvertFacts {
 impl AdvertDisturbance {
     fn finding(&self) -> Finding {
         let sender = if self.is_own { "this node".to_owned() } else { self.host.to_string() };
-        let (severity, text) = if let Some(counts) = self.loss {
+        let found = |text| Finding::new(FindingKind::AdvertsLost, text);
+        if let Some(counts) = self.loss {
             let (lost, expected, seconds) = (counts.lost, counts.expected(), LOSS_SPAN.as_secs());
-            let text = format!(
+            return found(format!(
                 "{lost} of {expected} adverts of {sender} within the last {seconds} s are missing"
-            );
-            (Severity::Wrong, text)
-        } else {
-            let (jitter, interval) = self.jitter;
-            let text = format!(
-                "the adverts of {sender} come irregularly: {:.2} s more or less than their interval of {} s",
-                jitter.as_secs_f64(),
-                interval.as_secs_f64()
-            );
-            (Severity::Odd, text)
-        };
-        Finding {
-            name: "adverts-lost",
-            severity,
-            text,
-            hint: "another node takes over after three missing adverts: check the network between the nodes, and the \
-                   load of the sender",
+            ));
         }
+        let (jitter, interval) = self.jitter;
+        let text = format!(
+            "the adverts of {sender} come irregularly: {:.2} s more or less than their interval of {} s",
+            jitter.as_secs_f64(),
+            interval.as_secs_f64()
+        );
+        found(text).milder()
     }
 }
 

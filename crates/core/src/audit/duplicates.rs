@@ -5,9 +5,9 @@
 //! alone: a station without VRRP sends no adverts, and a second primary can be connected to this node but not to the
 //! network of the address.
 
-use super::{Finding, Severity};
-use crate::Role;
+use super::Finding;
 use crate::announce::DuplicateHolder;
+use crate::{FindingKind, Role};
 
 /// Maximum number of holders that the text names.
 const MAX_NAMED: usize = 4;
@@ -19,12 +19,7 @@ pub(super) fn finding(role: &Role, holders: &[DuplicateHolder]) -> Option<Findin
     if holders.is_empty() || !is_holding {
         return None;
     }
-    Some(Finding {
-        name: "duplicate-holder",
-        severity: Severity::Broken,
-        text: text(holders),
-        hint: "find the station with this MAC, for example in the MAC table of the switch, and remove the address there",
-    })
+    Some(Finding::new(FindingKind::DuplicateHolder, text(holders)))
 }
 
 fn text(holders: &[DuplicateHolder]) -> String {

@@ -15,9 +15,9 @@
 
 use std::time::Duration;
 
-use super::{AuditFacts, Finding, SETTLE, Severity};
-use crate::Role;
+use super::{AuditFacts, Finding, SETTLE};
 use crate::keepalived_process::{KeepalivedPresence, KeepalivedState, RunningKeepalived};
+use crate::{FindingKind, Role};
 
 impl AuditFacts {
     pub(super) fn fault_finding(&self) -> Option<Finding> {
@@ -36,18 +36,12 @@ impl AuditFacts {
         let down_interval = self.adverts.as_ref()?.silence?;
         // After its start, keepalived waits for the master-down interval.
         let had_time = self.keepalived_age.is_some_and(|age| age >= down_interval + SETTLE);
-        (self.role == Role::Backup && had_time).then(|| Finding {
-            name: "keepalived-fault",
-            severity: Severity::Broken,
-            text: format!(
+        (self.role == Role::Backup && had_time).then(|| Finding::new(FindingKind::KeepalivedFault, format!(
                 "inferred: keepalived (pid {}) runs and is probably in fault: no node has advertised for the \
                  master-down interval of {:.1} s, and it has not taken over",
                 running.pid,
                 down_interval.as_secs_f64()
-            ),
-            hint: "check its track_script, track_interface, track_process and track_file, its link, its log, and whether \
-                   its addresses were removed by hand",
-        })
+            )))
     }
 
     fn lowered_finding(&self, running: &RunningKeepalived) -> Option<Finding> {
@@ -56,17 +50,14 @@ impl AuditFacts {
         if running.outdated_since.is_some() {
             return None;
         }
-        Some(Finding {
-            name: "keepalived-fault",
-            severity: Severity::Wrong,
-            text: format!(
-                "inferred: keepalived (pid {}) advertises the priority {advertised} instead of {configured}: a \
-                 tracked script, interface, process or file has probably failed",
-                running.pid
-            ),
-            hint: "another node may take over: check track_script, track_interface, track_process and track_file, and \
-                   the log of keepalived",
-        })
+        let text = format!(
+            "inferred: keepalived (pid {}) advertises the priority {advertised} instead of {configured}: a tracked \
+             script, interface, process or file has probably failed",
+            running.pid
+        );
+        let hint = "another node may take over: check track_script, track_interface, track_process and track_file, and \
+                    the log of keepalived";
+        Some(Finding { hint, ..Finding::new(FindingKind::KeepalivedFault, text).milder() })
     }
 }
 
@@ -91,7 +82,7 @@ impl LoweredPriority {
 mod tests {
     use super::*;
     use crate::audit::AdvertFacts;
-    use crate::keepalived_process::{KeepalivedFacts, Suspension, VrrpChild, is_process_finding};
+    use crate::keepalived_process::{KeepalivedFacts, Suspension, VrrpChild};
 
     fn facts() -> AuditFacts {
         let running = RunningKeepalived {
@@ -117,7 +108,7 @@ mod tests {
     }
 
     fn names(facts: &AuditFacts) -> Vec<&'static str> {
-        facts.findings().iter().map(|finding| finding.name).collect()
+        facts.findings().iter().map(|finding| finding.kind.name()).collect()
     }
 
     fn change(facts: &mut AuditFacts, change: impl FnOnce(&mut RunningKeepalived)) {
@@ -133,7 +124,7 @@ mod tests {
         assert_eq!(names(&facts()), ["no-primary", "keepalived-fault"]);
         let finding = facts().findings().pop().unwrap();
         assert!(finding.text.starts_with("inferred: keepalived (pid 10) runs"), "{}", finding.text);
-        assert!(!is_process_finding(finding.name), "it follows the adverts");
+        assert!(!finding.kind.is_of_processes(), "it follows the adverts");
     }
 
     #[test]

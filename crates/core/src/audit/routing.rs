@@ -3,7 +3,8 @@
 
 use std::fmt::Display;
 
-use super::{Finding, Severity};
+use super::Finding;
+use crate::FindingKind;
 use crate::keepalived::{VirtualRoute, VirtualRule};
 
 /// Maximum number of routes or rules that a text names.
@@ -21,19 +22,23 @@ pub struct RoutingFacts {
 impl RoutingFacts {
     /// The findings about an instance that is primary.
     pub(super) fn findings(&self) -> impl Iterator<Item = Finding> {
-        let routes = (!self.routes.is_empty()).then(|| Finding {
-            name: "routes-missing",
-            severity: Severity::Broken,
-            text: format!("the instance is primary, but the kernel lacks {}", list("route", &self.routes)),
-            hint: "it was removed by hand or with its link, or keepalived could not add it: see its log, and restart \
-                   keepalived to add it again",
+        let routes = (!self.routes.is_empty()).then(|| {
+            Finding::new(
+                FindingKind::RoutesMissing,
+                format!(
+                    "the instance is primary, but the kernel lacks {}",
+                    list("route", &self.routes)
+                ),
+            )
         });
-        let rules = (!self.rules.is_empty()).then(|| Finding {
-            name: "rules-missing",
-            severity: Severity::Broken,
-            text: format!("the instance is primary, but the kernel lacks {}", list("rule", &self.rules)),
-            hint: "it was removed by hand, or keepalived could not add it: see its log, and restart keepalived to add \
-                   it again",
+        let rules = (!self.rules.is_empty()).then(|| {
+            Finding::new(
+                FindingKind::RulesMissing,
+                format!(
+                    "the instance is primary, but the kernel lacks {}",
+                    list("rule", &self.rules)
+                ),
+            )
         });
         [routes, rules].into_iter().flatten()
     }

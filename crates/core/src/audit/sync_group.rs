@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::{Finding, SETTLE, Severity};
-use crate::Role;
+use super::{Finding, SETTLE};
+use crate::{FindingKind, Role};
 
 /// Maximum number of members that the text names for each role.
 const MAX_NAMED: usize = 5;
@@ -72,18 +72,12 @@ impl SyncGroupFacts {
     }
 
     pub(super) fn finding(&self) -> Option<Finding> {
-        (self.state() == SyncState::Split).then(|| Finding {
-            name: "sync-group-split",
-            severity: Severity::Broken,
-            text: format!(
+        (self.state() == SyncState::Split).then(|| Finding::new(FindingKind::SyncGroupSplit, format!(
                 "the members of vrrp_sync_group {} have different roles: primary are {}; not primary are {}",
                 self.group,
                 self.names(true),
                 self.names(false)
-            ),
-            hint: "keepalived moves the members together: check its log, the addresses of each member, and whether \
-                   keepalived has read the current file",
-        })
+            )))
     }
 
     /// The names of the members that are primary, or of those that are not; the latter with their roles.
@@ -141,7 +135,7 @@ mod tests {
         members.push(member("A", Role::Primary, 60));
         facts.sync_group = Some(group(members));
         let findings = facts.findings();
-        assert_eq!(findings[0].name, "sync-group-split");
+        assert_eq!(findings[0].kind.name(), "sync-group-split");
         let expected = "the members of vrrp_sync_group G have different roles: primary are D (partial), A; not \
                         primary are B (backup), C (fault)";
         assert_eq!(findings[0].text, expected);

@@ -5,10 +5,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vipwatch_core::Moment;
 use vipwatch_core::audit::{AdvertFacts, AuditFacts};
-use vipwatch_core::keepalived_process::is_process_finding;
 use vipwatch_core::witness::RouterWitness;
+use vipwatch_core::{FindingKind, Moment};
 use vipwatch_linux::clock;
 
 use super::KnownTimes;
@@ -32,44 +31,51 @@ impl FactTimes<'_> {
     /// The processes are known since the node started: an earlier end is remembered only.
     pub(super) fn since_with(
         &self,
-        name: &str,
+        kind: FindingKind,
         remembered: Option<SystemTime>,
     ) -> Option<SystemTime> {
-        let since = self.since(name);
+        let since = self.since(kind);
         let Some(remembered) = remembered else { return since };
         let is_later = since.is_none_or(|since| since > remembered || since == UNIX_EPOCH);
-        let is_better = since.is_none() || (is_process_finding(name) && is_later);
+        let is_better = since.is_none() || (kind.is_of_processes() && is_later);
         if is_better { Some(remembered) } else { since }
     }
 
-    /// When the fact behind the finding with this name began; `None` if that is not known.
-    fn since(&self, name: &str) -> Option<SystemTime> {
-        match name {
-            "keepalived-pid-file-wrong" => self.known.processes.max(self.pid_file_written()),
+    /// When the fact behind a finding of this kind began; `None` if that is not known.
+    fn since(&self, kind: FindingKind) -> Option<SystemTime> {
+        use FindingKind as Kind;
+        match kind {
+            Kind::KeepalivedPidFileWrong => self.known.processes.max(self.pid_file_written()),
             // These depend on the role too. A keepalived that has just started or continued changes it before the process
             // is known.
-            "keepalived-gone"
-            | "keepalived-gone-address-left"
-            | "keepalived-frozen"
-            | "keepalived-frozen-address-left" => self.known.processes.max(self.role_since()),
-            _ if is_process_finding(name) => self.known.processes,
-            "sync-group-split" => self.known.sync_group,
-            "namespace-missing" | "link-fault" | "partly-held" | "kernel-not-read"
-            | "agent-behind" | "report-missing" => self.role_since(),
+            Kind::KeepalivedGone
+            | Kind::KeepalivedGoneAddressLeft
+            | Kind::KeepalivedFrozen
+            | Kind::KeepalivedFrozenAddressLeft => self.known.processes.max(self.role_since()),
+            _ if kind.is_of_processes() => self.known.processes,
+            Kind::SyncGroupSplit => self.known.sync_group,
+            Kind::NamespaceMissing
+            | Kind::LinkFault
+            | Kind::PartlyHeld
+            | Kind::KernelNotRead
+            | Kind::AgentBehind
+            | Kind::ReportMissing => self.role_since(),
             // The role and the file, or the report, disagree since the later one of both.
-            "state-file-differs" => self.role_since().max(self.state_file_written()),
-            "state-file-nonsense" => self.state_file_written(),
-            "report-differs" => self.role_since().max(self.reported_at()),
-            "two-primaries" => {
+            Kind::StateFileDiffers => self.role_since().max(self.state_file_written()),
+            Kind::StateFileNonsense => self.state_file_written(),
+            Kind::ReportDiffers => self.role_since().max(self.reported_at()),
+            Kind::TwoPrimaries => {
                 let since =
                     self.host_since(|facts| facts.second_primary.as_ref()?.source.into())?;
                 Some(self.role_since().map_or(since, |role| role.max(since)))
             }
-            "vrid-clash-on-link" => self.host_since(|facts| facts.stranger.as_ref()?.source.into()),
-            "peer-configuration-differs" => {
+            Kind::VridClashOnLink => {
+                self.host_since(|facts| facts.stranger.as_ref()?.source.into())
+            }
+            Kind::PeerConfigurationDiffers => {
                 self.host_since(|facts| facts.differing.as_ref()?.0.source.into())
             }
-            "no-primary" => self.last_advert().max(self.role_since()),
+            Kind::NoPrimary => self.last_advert().max(self.role_since()),
             _ => None,
         }
     }
@@ -158,7 +164,7 @@ mod tests {
             let known = KnownTimes { processes: Some(processes), sync_group: None };
             let (witness, receiver_handle) = (&WitnessTable::default(), &ReceiverHandle::default());
             let times = FactTimes { entry: &entry, facts: &facts, known, witness, receiver_handle };
-            times.since("keepalived-pid-file-wrong").unwrap()
+            times.since(FindingKind::KeepalivedPidFileWrong).unwrap()
         };
         assert_eq!(since(UNIX_EPOCH), written);
         let later = written + Duration::from_mins(1);
@@ -173,14 +179,14 @@ mod tests {
         let ended = UNIX_EPOCH + Duration::from_mins(1);
         let known = KnownTimes { processes: Some(ended), sync_group: None };
         let (witness, receiver_handle) = (&WitnessTable::default(), &ReceiverHandle::default());
-        let since = |entry: &InstanceEntry, name| {
-            FactTimes { entry, facts: &facts, known, witness, receiver_handle }.since(name).unwrap()
+        let since = |entry: &InstanceEntry, kind| {
+            FactTimes { entry, facts: &facts, known, witness, receiver_handle }.since(kind).unwrap()
         };
         entry.since = ended - Duration::from_secs(5);
-        assert_eq!(since(&entry, "keepalived-gone"), ended);
+        assert_eq!(since(&entry, FindingKind::KeepalivedGone), ended);
         entry.since = ended + Duration::from_secs(10);
-        assert_eq!(since(&entry, "keepalived-gone"), entry.since);
-        assert_eq!(since(&entry, "keepalived-frozen"), entry.since);
-        assert_eq!(since(&entry, "keepalived-parent-frozen"), ended);
+        assert_eq!(since(&entry, FindingKind::KeepalivedGone), entry.since);
+        assert_eq!(since(&entry, FindingKind::KeepalivedFrozen), entry.since);
+        assert_eq!(since(&entry, FindingKind::KeepalivedParentFrozen), ended);
     }
 }

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, UNIX_EPOCH};
 
-use vipwatch_api::{FindingItem, FindingSeverity, FindingState, Timestamp};
-use vipwatch_core::InstanceId;
-use vipwatch_core::audit::is_text_material;
+use vipwatch_api::{FindingItem, FindingState, Severity, Timestamp};
+use vipwatch_core::finding::FindingEvidence;
+use vipwatch_core::{FindingKind, InstanceId};
 use vipwatch_linux::process::release_spare_heap;
 
 use super::finding_log::FindingLog;
-use super::undecided::{RESTORED_HOLD, is_undecided, needs_attempt};
+use super::undecided::{RESTORED_HOLD, is_undecided};
 use super::{DatedFinding, FindingChange, FindingChanges, GRACE, RememberedTimes};
 use crate::event::audit_finding;
 use crate::packed::pack;
@@ -32,21 +32,21 @@ const MANY_FINDINGS: usize = 500;
 struct FindingKey {
     /// The instance; `None` for a finding about the node.
     id: Option<InstanceId>,
-    name: Cow<'static, str>,
+    kind: FindingKind,
 }
 
 impl FindingKey {
-    /// `None` if the id is not one of an instance.
+    /// `None` if the id is not one of an instance, and for a finding of a later release.
     fn of(finding: &FindingItem) -> Option<Self> {
         let id = finding.id.as_ref().map(|id| id.parse()).transpose().ok()?;
-        Some(Self { id, name: Cow::Owned(finding.name.clone()) })
+        Some(Self { id, kind: finding.kind()? })
     }
 }
 
 /// A finding that clients know as open. There may be thousands, so it is smaller than the document.
 #[derive(Debug)]
 struct OpenFinding {
-    severity: FindingSeverity,
+    severity: Severity,
     text: Box<str>,
     hint: Cow<'static, str>,
     since: Option<Timestamp>,
@@ -67,7 +67,7 @@ impl OpenFinding {
     fn of_audit(dated: &DatedFinding) -> Self {
         let finding = &dated.finding;
         Self {
-            severity: crate::event::severity(finding.severity),
+            severity: finding.severity,
             text: finding.text.as_str().into(),
             hint: Cow::Borrowed(finding.hint),
             since: (dated.since > UNIX_EPOCH).then(|| crate::event::time(dated.since)),
@@ -76,15 +76,15 @@ impl OpenFinding {
     }
 
     /// Whether the severity or the text is another one, and that is another fault.
-    fn is_changed(&self, name: &str, severity: FindingSeverity, text: &str) -> bool {
-        self.severity != severity || (is_text_material(name) && *self.text != *text)
+    fn is_changed(&self, kind: FindingKind, severity: Severity, text: &str) -> bool {
+        self.severity != severity || (kind.is_text_material() && *self.text != *text)
     }
 
     /// The document of this finding.
     fn item(self, key: FindingKey) -> FindingItem {
         FindingItem {
             id: key.id.map(|id| id.to_string()),
-            name: key.name.into_owned(),
+            name: key.kind.name().to_owned(),
             severity: self.severity,
             text: self.text.into(),
             hint: self.hint.into_owned(),
@@ -170,7 +170,7 @@ impl OpenFindings {
     /// When the open findings about instances began, as far as that is known.
     pub(super) fn times(&self) -> RememberedTimes {
         let time = |(key, open): (&FindingKey, &OpenFinding)| {
-            Some(((key.id.clone()?, key.name.to_string()), open.since?.into()))
+            Some(((key.id.clone()?, key.kind), open.since?.into()))
         };
         self.open.iter().filter_map(time).collect()
     }
@@ -217,11 +217,9 @@ impl OpenFindings {
         dated: &DatedFinding,
         before: &mut BTreeMap<FindingKey, OpenFinding>,
     ) {
-        let name = Cow::Borrowed(dated.finding.name);
-        let key = FindingKey { id: Some(id.clone()), name };
+        let key = FindingKey { id: Some(id.clone()), kind: dated.finding.kind };
         if let Some(mut known) = before.remove(&key) {
-            let severity = crate::event::severity(dated.finding.severity);
-            if !known.is_changed(&key.name, severity, &dated.finding.text) {
+            if !known.is_changed(key.kind, dated.finding.severity, &dated.finding.text) {
                 known.is_restored = false;
                 self.open.insert(key, known);
             } else if entry.since.elapsed().is_ok_and(|age| age < GRACE) {
@@ -247,7 +245,7 @@ impl OpenFindings {
     /// Keeps an open finding, with its new state if that is another fault.
     fn keep(&mut self, key: FindingKey, mut known: OpenFinding, finding: FindingItem) {
         known.is_restored = false;
-        if known.is_changed(&key.name, finding.severity, &finding.text) {
+        if known.is_changed(key.kind, finding.severity, &finding.text) {
             known.severity = finding.severity;
             known.text = finding.text.as_str().into();
             self.publish(finding, FindingState::Changed);
@@ -263,12 +261,12 @@ impl OpenFindings {
         view: &PublishedState,
         is_starting: bool,
     ) -> bool {
-        if known.is_restored && is_starting && needs_attempt(&key.name) {
+        if known.is_restored && is_starting && key.kind.evidence() == FindingEvidence::Attempt {
             self.has_young = true;
             return true;
         }
         let Some(entry) = key.id.as_ref().and_then(|id| view.entries.get(id)) else { return false };
-        let is_undecided = is_undecided(&self.sources.store, entry, &key.name);
+        let is_undecided = is_undecided(&self.sources.store, entry, key.kind);
         // An audit that is due compares the findings itself.
         self.has_young |= is_undecided && entry.current_audit().is_some();
         is_undecided

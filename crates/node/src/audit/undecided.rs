@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use vipwatch_core::audit::{SETTLE, is_advert_finding};
+use vipwatch_core::FindingKind;
+use vipwatch_core::audit::SETTLE;
+use vipwatch_core::finding::FindingEvidence;
 use vipwatch_linux::clock;
 
 use super::AuditResult;
@@ -18,19 +20,12 @@ pub(super) const RESTORED_HOLD: Duration = Duration::from_secs(30);
 /// Time in which the witness reads its queues, and the audit examines the instance.
 const AUDIT_MARGIN: Duration = Duration::from_secs(2);
 
-/// Whether a finding with this name, which the last run has left open, needs an attempt of this run to appear.
-pub(super) fn needs_attempt(name: &str) -> bool {
-    name.ends_with("-failed")
-        || name.starts_with("node-")
-        || name.starts_with("receiver-")
-        || name == "report-for-unknown-instance"
-}
-
 /// Whether the audit cannot say yet whether a finding about this instance is over.
-pub(super) fn is_undecided(store: &StateStore, entry: &InstanceEntry, name: &str) -> bool {
+pub(super) fn is_undecided(store: &StateStore, entry: &InstanceEntry, kind: FindingKind) -> bool {
     // An instance that has changed has no current result, and is audited again soon.
     let audit: Option<&AuditResult> = entry.current_audit();
-    audit.is_none() || (is_advert_finding(name) && is_evidence_incomplete(store, entry))
+    let is_of_adverts = kind.evidence() == FindingEvidence::Adverts;
+    audit.is_none() || (is_of_adverts && is_evidence_incomplete(store, entry))
 }
 
 /// Whether adverts of this instance are captured, but not for long enough, or some were lost.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vipwatch_core::InstanceId;
-use vipwatch_core::keepalived_process::ends_with_processes;
+use vipwatch_core::finding::FindingEvidence;
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
@@ -194,7 +194,7 @@ fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &H
 fn with_findings(view: &PublishedState) -> impl Iterator<Item = (Instant, InstanceId)> {
     view.entries.iter().filter_map(|(id, entry)| {
         let is_periodic = |dated: &DatedFinding| {
-            !ends_with_processes(dated.finding.name) || dated.is_young(entry)
+            dated.finding.kind.evidence() != FindingEvidence::Processes || dated.is_young(entry)
         };
         let result = entry.current_audit()?;
         if !result.findings.iter().any(is_periodic) {

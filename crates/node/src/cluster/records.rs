@@ -14,7 +14,7 @@ use vipwatch_api::InstanceRole;
 use vipwatch_cluster::key::{Bucket, ClusterName};
 use vipwatch_cluster::record::{FORMAT, MAX_ADDRESSES, ReceivedAdverts, RoleRecord};
 use vipwatch_cluster::session::{HeartbeatFacts, RecordSource, WantedRole};
-use vipwatch_core::audit::Severity;
+use vipwatch_core::Severity;
 use vipwatch_core::vrrp::VrrpFamily;
 use vipwatch_core::{InstanceId, Role};
 
@@ -189,7 +189,8 @@ fn addresses(config: &InstanceConfig) -> Vec<IpNet> {
 fn finding_names(entry: &InstanceEntry) -> Vec<String> {
     let audited = entry.current_audit().map(|audit| &*audit.findings).unwrap_or_default();
     let serious = audited.iter().filter(|dated| dated.finding.severity != Severity::Odd);
-    let mut names: Vec<String> = serious.map(|dated| dated.finding.name.to_owned()).collect();
+    let mut names: Vec<String> =
+        serious.map(|dated| dated.finding.kind.name().to_owned()).collect();
     names.sort_unstable();
     names.dedup();
     names

@@ -17,7 +17,8 @@ use vipwatch_linux::passed_socket;
 
 use super::protocol::{self, RefusalReason, RunAnswer, RunRequest, RunResult};
 use crate::config::Config;
-use crate::state::{HealthTopic, StateStore};
+use crate::state::StateStore;
+use vipwatch_core::FindingKind;
 
 /// How long the runner may take to accept a connection and a request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -150,8 +151,8 @@ impl HookRunner {
             Err(HookRunnerError::Ended | HookRunnerError::TooLong(_)) => return,
             Err(error) => Some(ErrorChain(error).to_string()),
         };
-        if problem != self.states.health_problem(HealthTopic::HookRunner) {
-            self.states.set_health(HealthTopic::HookRunner, problem);
+        if problem != self.states.health_problem(FindingKind::NodeHookRunner) {
+            self.states.set_health(FindingKind::NodeHookRunner, problem);
         }
     }
 }

@@ -30,8 +30,8 @@ use crate::event::time;
 use crate::notify::notification::{
     DeliveryReport, FindingNotification, FindingSubject, Notification, Subject,
 };
-use crate::state::HealthTopic;
 use crate::view::FindingSources;
+use vipwatch_core::FindingKind;
 
 /// A confirmation that waits until these namespaces are read.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Node {
         }
         // The events of one turn have no order among themselves: the state decides.
         if is_health_changed && let Some(basis) = cluster.basis() {
-            self.store.set_health(HealthTopic::Cluster, problem(&cluster, &basis));
+            self.store.set_health(FindingKind::NodeCluster, problem(&cluster, &basis));
         }
     }
 

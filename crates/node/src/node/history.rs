@@ -12,8 +12,9 @@ use vipwatch_history::{LastRole, OpenedHistory, SetAsideFile, Writer};
 use super::{Node, state_dir};
 use crate::cause::recorded_cause;
 use crate::event::time;
-use crate::state::{HealthTopic, StateStore};
+use crate::state::StateStore;
 use crate::transition::{millis, time_from_millis};
+use vipwatch_core::FindingKind;
 
 /// What the last run stored about one instance.
 #[derive(Debug, Clone)]
@@ -55,12 +56,12 @@ impl Node {
             self.history.check_for_damage();
         }
         self.history.take_set_aside().iter().for_each(log_set_aside);
-        self.store.set_health(HealthTopic::HistoryFormat, self.history.other_format());
+        self.store.set_health(FindingKind::NodeHistoryFormat, self.history.other_format());
         let error = self.history.failing();
         let counters = &self.store.counters;
         counters.history_dropped.store(self.history.dropped(), Ordering::Relaxed);
         counters.history_up.store(u64::from(error.is_none()), Ordering::Relaxed);
-        let was_failing = self.store.health_problem(HealthTopic::History).is_some();
+        let was_failing = self.store.health_problem(FindingKind::NodeHistory).is_some();
         match &error {
             Some(error) if !was_failing => log_failing(error),
             None if was_failing => {
@@ -70,7 +71,7 @@ impl Node {
         }
         let problem = error
             .map(|error| format!("it cannot be written, and deliveries are not durable: {error}"));
-        self.store.set_health(HealthTopic::History, problem);
+        self.store.set_health(FindingKind::NodeHistory, problem);
         if self.history.take_outdated() {
             self.restate();
         }
@@ -94,7 +95,7 @@ impl Node {
 pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore, history: &Writer) {
     let _ = store.history_queue.set(history.queue_length());
     opened.set_aside.iter().for_each(log_set_aside);
-    store.set_health(HealthTopic::HistoryFormat, history.other_format());
+    store.set_health(FindingKind::NodeHistoryFormat, history.other_format());
     if let Some(error) = &opened.open_error {
         log_failing(error);
     }
@@ -106,7 +107,7 @@ pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore, history:
         .open_error
         .as_ref()
         .map(|error| format!("it cannot be opened, and deliveries are not durable: {error}"));
-    store.set_health(HealthTopic::History, problem);
+    store.set_health(FindingKind::NodeHistory, problem);
 }
 
 fn log_set_aside(file: &SetAsideFile) {

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use vipwatch_linux::netns_watcher::NetnsWatcher;
 
 use super::Node;
-use crate::state::{HealthTopic, StateStore};
+use crate::state::StateStore;
+use vipwatch_core::FindingKind;
 
 impl Node {
     pub(super) fn run_housekeeping(&mut self) {
@@ -36,7 +37,7 @@ impl Node {
             tracing::error!("receiver ended unexpectedly; restarting it");
             self.replace_receiver(None);
             let text = "the receiver has ended and is started again; see the log".to_owned();
-            self.store.set_health(HealthTopic::Receiver, Some(text));
+            self.store.set_health(FindingKind::NodeReceiver, Some(text));
         }
         if let Some(receiver) = &mut self.receiver {
             let store = &self.store;
@@ -49,14 +50,14 @@ impl Node {
     /// or removed it, and then no client reaches this node.
     fn check_socket(&self) {
         let problem = self.api_server.check_socket().err().map(|lost| lost.to_string());
-        let known = self.store.health_problem(HealthTopic::Socket);
+        let known = self.store.health_problem(FindingKind::NodeSocket);
         if let Some(problem) = problem.as_ref().filter(|problem| Some(*problem) != known.as_ref()) {
             tracing::error!(problem, "clients cannot reach this node");
         }
         if problem.is_none() && known.is_some() {
             tracing::info!("clients can reach this node again");
         }
-        self.store.set_health(HealthTopic::Socket, problem);
+        self.store.set_health(FindingKind::NodeSocket, problem);
     }
 }
 
@@ -66,6 +67,6 @@ pub(super) fn report_fallback(watcher: &NetnsWatcher, store: &StateStore) {
     if let Some(reason) = watcher.fallback_reason() {
         tracing::warn!(%reason, "using one netlink socket per namespace");
         let text = format!("each namespace has a socket of its own: {reason}");
-        store.set_health(HealthTopic::OneSocket, Some(text));
+        store.set_health(FindingKind::NodeOneSocket, Some(text));
     }
 }

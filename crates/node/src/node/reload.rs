@@ -15,9 +15,10 @@ use super::config_changes::ConfigChanges;
 use crate::config::{Config, ReceiverConfig};
 use crate::receiver::{ReceiverService, ServiceContext};
 use crate::service;
-use crate::state::{HealthTopic, in_one_line};
+use crate::state::in_one_line;
 use crate::view::ReloadGaps;
 use crate::watch::follower::FollowerUpdate;
+use vipwatch_core::FindingKind;
 
 impl Node {
     /// Reads the configuration again for the clients that ask for it, and answers them.
@@ -45,7 +46,7 @@ impl Node {
                     error = errors,
                     "configuration rejected; the previous one stays in use"
                 );
-                self.store.set_health(HealthTopic::Configuration, Some(error.clone()));
+                self.store.set_health(FindingKind::NodeConfiguration, Some(error.clone()));
                 self.context.service.record_failed_reload(error)
             }
         };
@@ -69,7 +70,7 @@ impl Node {
         self.follower.set_locations(config.locations.clone(), config.instances.clone());
         self.config = self.config.with_reloaded(config);
         let gaps = ReloadGaps {
-            error: self.store.health_problem(HealthTopic::Receiver),
+            error: self.store.health_problem(FindingKind::NodeReceiver),
             needs_restart: changes.needs_restart(),
             pending: self.pending_parts(),
         };
@@ -82,7 +83,7 @@ impl Node {
         self.resume_findings();
         self.deliver_to_new_targets();
         self.config.log_warnings(self.follower.instances());
-        self.store.set_health(HealthTopic::Configuration, None);
+        self.store.set_health(FindingKind::NodeConfiguration, None);
         self.log_reload(&changes, &ids_before);
         outcome
     }
@@ -143,10 +144,11 @@ impl Node {
         let error = applied.err().map(|error| ErrorChain(&error).to_string());
         if let Some(error) = &error {
             tracing::error!(error, "cannot apply [receiver] of the configuration");
-        } else if self.store.health_problem(HealthTopic::Receiver).is_some() && config.is_some() {
+        } else if self.store.health_problem(FindingKind::NodeReceiver).is_some() && config.is_some()
+        {
             tracing::info!("receiver runs again");
         }
-        self.store.set_health(HealthTopic::Receiver, error);
+        self.store.set_health(FindingKind::NodeReceiver, error);
         self.history.set_targets(self.notifier.stored_targets());
     }
 

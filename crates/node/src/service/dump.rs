@@ -52,8 +52,8 @@ fn write(context: &ApiContext) {
         tracing::info!(thread, "state: thread {thread}: last heartbeat {} ms ago", age.as_millis());
     }
     for problem in context.store.health_problems() {
-        let (topic, since) = (problem.topic.word(), view::timestamp(problem.since));
-        tracing::info!(topic, "state: problem {topic} since {since}: {}", problem.text);
+        let (finding, since) = (problem.kind.name(), view::timestamp(problem.since));
+        tracing::info!(finding, "state: problem {finding} since {since}: {}", problem.text);
     }
     tracing::info!(left_out, "state ends, {left_out} lines left out");
 }

@@ -15,7 +15,7 @@ use super::ApiContext;
 use crate::cluster::ClusterService;
 use crate::config::ClusterConfig;
 use crate::event::NodeIdentity;
-use crate::state::HealthTopic;
+use vipwatch_core::FindingKind;
 
 /// What a node without a cluster cannot know.
 const UNKNOWN_WITHOUT_CLUSTER: [&str; 3] = [
@@ -112,7 +112,7 @@ fn with_limits(cluster: &ClusterService, mut basis: ClusterBasis) -> ClusterBasi
 /// The basis of a node without a cluster, or of one with a session that cannot start.
 fn basis_without_session(context: &ApiContext) -> ClusterBasis {
     let config = context.cluster.as_ref().map(ClusterService::config);
-    let error = context.store.health_problem(HealthTopic::Cluster);
+    let error = context.store.health_problem(FindingKind::NodeCluster);
     let (connection, unknown) = match config {
         None => (ClusterConnectionState::Off, UNKNOWN_WITHOUT_CLUSTER.map(str::to_owned).to_vec()),
         Some(_) => (ClusterConnectionState::Connecting, error.iter().cloned().collect()),

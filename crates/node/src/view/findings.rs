@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Findings: of the audit, of the node itself, of configurations, of the receiver and of deliveries.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
@@ -11,18 +10,17 @@ use std::time::SystemTime;
 
 use vipwatch_api::{
     ContainerKeepalived, FailingDelivery, FindingEvent, FindingItem, FindingList, FindingScope,
-    FindingSeverity, FindingState, Schema, SeveritySummary, timestamp_from_millis,
+    FindingState, Schema, Severity, SeveritySummary, timestamp_from_millis,
 };
-use vipwatch_core::InstanceId;
-use vipwatch_core::audit::is_finding_name;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
+use vipwatch_core::{FindingKind, InstanceId};
 use vipwatch_history::{FlapCount, Reader, Stage};
 use vipwatch_linux::netns_query::NetnsQuery;
 
 use super::{ApiContext, known_timestamp, read_history_of, silenced_until, targets};
 use crate::audit::DatedFinding;
 use crate::discovery::ContentInUse;
-use crate::event::{audit_finding, health_finding, severity};
+use crate::event::{audit_finding, health_finding};
 use crate::processes::KeepalivedProcess;
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, PublishedState, StateStore};
@@ -50,8 +48,7 @@ pub fn audit_now(context: &ApiContext, expectation: NodeExpectation) -> FindingL
     let mut answer = findings(context);
     if expectation == NodeExpectation::Runs {
         let text = "no vipwatch node runs here".to_owned();
-        let hint = "no transition is recorded or delivered: systemctl start vipwatch-node";
-        answer.items.push(new(None, "node-not-running", FindingSeverity::Wrong, text, hint));
+        answer.items.push(new(None, FindingKind::NodeNotRunning, text));
         sort(&mut answer.items);
     }
     answer
@@ -121,7 +118,7 @@ fn containers(store: &StateStore) -> Vec<ContainerKeepalived> {
 }
 
 /// The number of findings with each name and severity.
-pub(super) type FindingCounts = BTreeMap<(Cow<'static, str>, &'static str), u64>;
+pub(super) type FindingCounts = BTreeMap<(&'static str, &'static str), u64>;
 
 /// The numbers of the findings that [`findings`] lists, without their texts: thousands of instances may have the same
 /// finding. Reads the history.
@@ -131,21 +128,21 @@ pub(super) fn finding_counts(context: &ApiContext) -> FindingCounts {
     let flapping = sources.flapping();
     let view = context.store.view();
     let mut counts = FindingCounts::new();
-    let mut count = |name, severity: FindingSeverity| {
-        *counts.entry((name, severity.word())).or_insert(0) += 1;
+    let mut count = |kind: FindingKind, severity: Severity| {
+        *counts.entry((kind.name(), severity.word())).or_insert(0) += 1;
     };
     let others = sources.of_node(&view).into_iter().chain(clashes(&view));
     for item in others.chain(flapping) {
-        count(Cow::Owned(item.name), item.severity);
+        item.kind().into_iter().for_each(|kind| count(kind, item.severity));
     }
     for entry in view.entries.values() {
         let audit = entry.current_audit();
         let audited = audit.map(|audit| &*audit.findings).unwrap_or_default();
         for dated in audited.iter().filter(|dated| !dated.is_young(entry)) {
-            count(Cow::Borrowed(dated.finding.name), severity(dated.finding.severity));
+            count(dated.finding.kind, dated.finding.severity);
         }
         for (stage, _) in entry.failures.keys() {
-            count(Cow::Owned(failure_name(*stage)), FAILURE_SEVERITY);
+            count(failure_kind(*stage), failure_kind(*stage).severity());
         }
     }
     counts
@@ -296,29 +293,22 @@ pub(super) fn item(context: &ApiContext, id: &InstanceId, dated: &DatedFinding) 
 }
 
 /// Adds one finding to a summary.
-pub(super) fn count(summary: &mut SeveritySummary, severity: FindingSeverity) {
+pub(super) fn count(summary: &mut SeveritySummary, severity: Severity) {
     *match severity {
-        FindingSeverity::Broken => &mut summary.broken,
-        FindingSeverity::Wrong => &mut summary.wrong,
-        FindingSeverity::Odd => &mut summary.odd,
+        Severity::Broken => &mut summary.broken,
+        Severity::Wrong => &mut summary.wrong,
+        Severity::Odd => &mut summary.odd,
     } += 1;
 }
 
 /// A finding of unknown age.
-fn new(
-    id: Option<&str>,
-    name: &str,
-    severity: FindingSeverity,
-    text: String,
-    hint: &str,
-) -> FindingItem {
-    debug_assert!(is_finding_name(name), "{name} is not in FINDING_NAMES");
+fn new(id: Option<&str>, kind: FindingKind, text: String) -> FindingItem {
     FindingItem {
         id: id.map(str::to_owned),
-        name: name.to_owned(),
-        severity,
+        name: kind.name().to_owned(),
+        severity: kind.severity(),
         text,
-        hint: hint.to_owned(),
+        hint: kind.hint().to_owned(),
         since: None,
         silenced_until: None,
     }
@@ -336,34 +326,31 @@ fn configuration_problems(view: &PublishedState) -> Vec<FindingItem> {
     let each = view.problems.iter().map(|problem| {
         let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
         let text = format!("{}{line}: {}", problem.file.display(), problem.text);
-        let hint = match problem.content {
-            ContentInUse::Rest => "correct this part; the node uses the rest of the file",
-            ContentInUse::LastValid => {
-                "the last valid version of the file is used until it is corrected"
-            }
-        };
-        new(None, "configuration-problem", FindingSeverity::Wrong, text, hint)
+        let mut item = new(None, FindingKind::ConfigurationProblem, text);
+        if problem.content == ContentInUse::Rest {
+            "correct this part; the node uses the rest of the file".clone_into(&mut item.hint);
+        }
+        item
     });
     each.collect()
 }
 
-/// The severity of a failed delivery.
-const FAILURE_SEVERITY: FindingSeverity = FindingSeverity::Wrong;
-
-/// The name of the finding about a failed delivery.
-fn failure_name(stage: Stage) -> String {
-    format!("{}-failed", stage.word())
+/// The finding about a failed delivery.
+fn failure_kind(stage: Stage) -> FindingKind {
+    match stage {
+        Stage::File => FindingKind::FileFailed,
+        Stage::Announce => FindingKind::AnnounceFailed,
+        Stage::Hook => FindingKind::HookFailed,
+        Stage::Webhook => FindingKind::WebhookFailed,
+        Stage::Agent => FindingKind::AgentFailed,
+    }
 }
 
 fn failed_deliveries(entry: &InstanceEntry) -> impl Iterator<Item = FindingItem> {
     entry.failures.iter().map(|((stage, target), failure)| {
-        let name = failure_name(*stage);
         let text = format!("{target}: {}", failure.error);
         let id = Some(entry.instance.id.as_str());
-        FindingItem {
-            since: known_timestamp(failure.since),
-            ..new(id, &name, FAILURE_SEVERITY, text, "the log has all attempts")
-        }
+        FindingItem { since: known_timestamp(failure.since), ..new(id, failure_kind(*stage), text) }
     })
 }
 
@@ -373,26 +360,16 @@ fn receiver_findings(receiver_handle: &ReceiverHandle, view: &PublishedState) ->
     let Ok(reports) = status.view.lock().map(|reports| reports.clone()) else { return Vec::new() };
     let mut items = Vec::new();
     for (name, text) in &reports.problems {
-        let hint = match *name {
-            "socket" => "stop the other process, or remove [receiver]; then restart this one",
-            "journal-format" => {
-                "the receiver works with a new journal. Move the file to another directory or delete it, and the finding ends"
-            }
-            _ => {
-                "check that the disk is writable and has free space; the receiver retries by itself"
-            }
-        };
-        let name = format!("receiver-{name}");
-        items.push(new(None, &name, FindingSeverity::Wrong, text.clone(), hint));
+        // A receiver with a process of its own has further problems, and no findings.
+        let kind = FindingKind::from_name(&format!("receiver-{name}"));
+        items.extend(kind.map(|kind| new(None, kind, text.clone())));
     }
     let unknown = reports.instances.keys().filter(|id| !view.entries.contains_key(*id));
     items.extend(unknown.take(MAX_UNKNOWN).map(|id| {
         new(
             Some(id.as_str()),
-            "report-for-unknown-instance",
-            FindingSeverity::Odd,
+            FindingKind::ReportForUnknownInstance,
             "a monitor has reported a state, and this node has no such instance".to_owned(),
-            "the router was deleted but its monitor still runs, or its keepalived.conf is not found",
         )
     }));
     for target in targets::of_receiver(receiver_handle) {
@@ -403,10 +380,8 @@ fn receiver_findings(receiver_handle: &ReceiverHandle, view: &PublishedState) ->
         };
         items.push(new(
             Some(id.as_str()),
-            "delivery-failed",
-            FindingSeverity::Wrong,
+            FindingKind::DeliveryFailed,
             format!("{} {}: {error}{others}", target.kind.word(), target.name),
-            "the log has all attempts; `vipwatch receiver status` has the pending deliveries",
         ));
     }
     items
@@ -417,9 +392,7 @@ fn clashes(view: &PublishedState) -> Vec<FindingItem> {
     let mut vrids: BTreeMap<_, &str> = BTreeMap::new();
     let mut addresses: BTreeMap<_, &str> = BTreeMap::new();
     let mut items = Vec::new();
-    let mut add = |id: &str, name: &str, text: String, hint: &str| {
-        items.push(new(Some(id), name, FindingSeverity::Broken, text, hint));
-    };
+    let mut add = |id: &str, kind, text: String| items.push(new(Some(id), kind, text));
     for entry in view.entries.values() {
         let config = &entry.instance;
         let (id, netns) = (config.id.as_str(), config.netns.clone());
@@ -430,14 +403,13 @@ fn clashes(view: &PublishedState) -> Vec<FindingItem> {
             if let Some(other) = vrids.insert(key, id) {
                 let link = config.vrrp.interface;
                 let text = format!("virtual_router_id {vrid} on {link} is also used by {other}");
-                add(id, "vrid-clash", text, "give one of them another virtual_router_id");
+                add(id, FindingKind::VridClash, text);
             }
         }
         for (_, cidr) in config.watched() {
             if let Some(other) = addresses.insert((netns.clone(), cidr.addr()), id) {
                 let text = format!("{} is also configured for {other}", cidr.addr());
-                let hint = "remove the address from one of the two instances";
-                add(id, "address-configured-twice", text, hint);
+                add(id, FindingKind::AddressConfiguredTwice, text);
             }
         }
     }
@@ -453,13 +425,12 @@ fn flapping(flaps: Vec<FlapCount>) -> Vec<FindingItem> {
     let often = flaps.into_iter().filter(|flaps| {
         usize::try_from(flaps.transitions).is_ok_and(|count| count >= MIN_TRANSITIONS)
     });
-    let hint = "check for lost advertisements, two equal priorities, or an overloaded node";
     let each = often.map(|flaps| {
         let minutes = FLAP_SPAN.as_secs() / 60;
         let text = format!("{} transitions within {minutes} minutes", flaps.transitions);
         FindingItem {
             since: Some(timestamp_from_millis(flaps.first)),
-            ..new(Some(&flaps.instance), "flapping", FindingSeverity::Broken, text, hint)
+            ..new(Some(&flaps.instance), FindingKind::Flapping, text)
         }
     });
     each.collect()
@@ -490,7 +461,7 @@ mod tests {
     #[test]
     fn the_counts_are_those_of_the_listed_findings() {
         let context = crate::direct::history_context(&crate::Config::default());
-        context.store.set_health(crate::state::HealthTopic::Socket, Some("gone".to_owned()));
+        context.store.set_health(FindingKind::NodeSocket, Some("gone".to_owned()));
         for (id, vrid) in [("A", 1), ("B", 1), ("C", 2)] {
             let mut instance = example();
             instance.id = id.parse().unwrap();
@@ -506,7 +477,8 @@ mod tests {
         }
         let mut listed = FindingCounts::new();
         for item in findings(&context).items {
-            *listed.entry((Cow::Owned(item.name), item.severity.word())).or_insert(0) += 1;
+            let name = item.kind().unwrap().name();
+            *listed.entry((name, item.severity.word())).or_insert(0) += 1;
         }
         assert_eq!(listed.values().sum::<u64>(), 7, "{listed:?}");
         assert_eq!(finding_counts(&context), listed);

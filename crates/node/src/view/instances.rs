@@ -204,7 +204,8 @@ fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
 fn finding_names(entry: &InstanceEntry) -> Vec<String> {
     let audited = entry.current_audit().map(|audit| &*audit.findings).unwrap_or_default();
     let settled = audited.iter().filter(|dated| !dated.is_young(entry));
-    let mut names: Vec<String> = settled.map(|dated| dated.finding.name.to_owned()).collect();
+    let mut names: Vec<String> =
+        settled.map(|dated| dated.finding.kind.name().to_owned()).collect();
     names.dedup();
     names
 }

@@ -26,7 +26,8 @@ use super::{Command, CommandKey, CommandQueue};
 use crate::config::WitnessConfig;
 use crate::discovery::InstanceConfig;
 use crate::evidence::{EvidenceUpdate, EvidenceUpdates};
-use crate::state::{HealthTopic, StateStore};
+use crate::state::StateStore;
+use vipwatch_core::FindingKind;
 
 /// Time between two reads of the queues.
 pub(super) const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -372,13 +373,13 @@ impl WitnessWorker {
         });
         let text = refused
             .map(|(count, error)| format!("cannot capture VRRP adverts on {count} links: {error}"));
-        let known = self.store.health_problem(HealthTopic::Witness);
+        let known = self.store.health_problem(FindingKind::NodeWitness);
         match (&text, known) {
             (Some(text), None) => tracing::warn!(problem = text, "witness is incomplete"),
             (None, Some(_)) => tracing::info!("witness is complete again"),
             _ => {}
         }
-        self.store.set_health(HealthTopic::Witness, text);
+        self.store.set_health(FindingKind::NodeWitness, text);
     }
 }
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipwatch cluster findings`: lists the open findings of the cluster.
 
-use vipwatch_api::{
-    ClusterFindingItem, ClusterFindingList, ClusterStatus, FindingScope, FindingSeverity,
-};
+use vipwatch_api::{ClusterFindingItem, ClusterFindingList, ClusterStatus, FindingScope, Severity};
 
 use super::super::doctor::meaning;
 use super::basis::{check_current, push_basis, push_warning};
@@ -52,7 +50,7 @@ impl Page for ClusterFindingList {
     fn text(&self, style: &Style) -> String {
         let mut page = String::new();
         push_warning(&mut page, &self.basis, style);
-        for severity in [FindingSeverity::Broken, FindingSeverity::Wrong, FindingSeverity::Odd] {
+        for severity in [Severity::Broken, Severity::Wrong, Severity::Odd] {
             let mut findings =
                 self.items.iter().filter(|item| item.severity == severity).peekable();
             if findings.peek().is_some() {

@@ -5,10 +5,10 @@ use vipwatch_api::GroupState;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
 
 use super::{ConditionContext, FindingCondition, evidence, is_live_backup, listed, names};
-use crate::findings::kind::ClusterFindingKind;
 use crate::group::{Group, GroupMember};
 use crate::key::Bucket;
 use crate::record::{Confidence, ReceivedAdverts};
+use vipwatch_core::FindingKind;
 
 pub(super) fn two_primaries(group: &Group) -> Option<FindingCondition> {
     let is_confirmed = group.state() == GroupState::TwoPrimaries;
@@ -30,7 +30,7 @@ fn two_claims(group: &Group, nodes: Vec<String>) -> FindingCondition {
         listed(&nodes),
         group.id
     );
-    condition(ClusterFindingKind::TwoPrimaries, Confidence::Certain, nodes, text, group)
+    condition(FindingKind::ClusterTwoPrimaries, Confidence::Certain, nodes, text, group)
 }
 
 pub(super) fn no_primary(group: &Group) -> Option<FindingCondition> {
@@ -41,7 +41,7 @@ pub(super) fn no_primary(group: &Group) -> Option<FindingCondition> {
                 "no node holds an address of the group {}, and all its nodes are live",
                 group.id
             );
-            Some(condition(ClusterFindingKind::NoPrimary, Confidence::Certain, nodes, text, group))
+            Some(condition(FindingKind::ClusterNoPrimary, Confidence::Certain, nodes, text, group))
         }
         GroupState::Unknown => {
             let has_no_claim = group.claims().next().is_none();
@@ -62,7 +62,7 @@ pub(super) fn no_primary(group: &Group) -> Option<FindingCondition> {
                 group.id,
                 listed(&silent)
             );
-            Some(condition(ClusterFindingKind::NoPrimary, Confidence::Probable, nodes, text, group))
+            Some(condition(FindingKind::ClusterNoPrimary, Confidence::Probable, nodes, text, group))
         }
         GroupState::TwoPrimaries | GroupState::Ambiguous | GroupState::OnePrimary => None,
     }
@@ -91,7 +91,7 @@ pub(super) fn too_few_backups(
     let is_certain = group.members.iter().all(GroupMember::is_live);
     let confidence = if is_certain { Confidence::Certain } else { Confidence::Probable };
     let nodes = names(group.members.iter());
-    Some(condition(ClusterFindingKind::TooFewBackups, confidence, nodes, text, group))
+    Some(condition(FindingKind::ClusterTooFewBackups, confidence, nodes, text, group))
 }
 
 pub(super) fn flapping(group: &Group) -> FindingCondition {
@@ -101,11 +101,11 @@ pub(super) fn flapping(group: &Group) -> FindingCondition {
         FLAP_SPAN.as_secs() / 60
     );
     let nodes = names(group.members.iter());
-    condition(ClusterFindingKind::Flapping, Confidence::Certain, nodes, text, group)
+    condition(FindingKind::ClusterFlapping, Confidence::Certain, nodes, text, group)
 }
 
 fn condition(
-    kind: ClusterFindingKind,
+    kind: FindingKind,
     confidence: Confidence,
     nodes: Vec<String>,
     text: String,

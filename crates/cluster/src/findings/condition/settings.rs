@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use super::{FindingCondition, evidence, listed, names};
-use crate::findings::kind::ClusterFindingKind;
 use crate::group::{Group, GroupMember};
 use crate::record::{Confidence, RoleRecord};
+use vipwatch_core::FindingKind;
 
 /// A setting as text; `None` if the node does not know it.
 type Setting = fn(&RoleRecord) -> Option<String>;
@@ -33,7 +33,7 @@ pub(super) fn different_configuration(group: &Group) -> Option<FindingCondition>
         group.id,
         differences.join("; ")
     );
-    let (kind, confidence) = (ClusterFindingKind::DifferentConfiguration, Confidence::Certain);
+    let (kind, confidence) = (FindingKind::ClusterDifferentConfiguration, Confidence::Certain);
     let nodes = names(live.into_iter());
     Some(FindingCondition { kind, confidence, nodes, text, evidence: evidence::of(group) })
 }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The condition and the times of each finding.
 
-use vipwatch_api::FindingSeverity;
-use vipwatch_core::audit::{
-    AgentKnowledge, AuditFacts, MonitorReport, StateFileContent, is_finding_name,
-};
+use vipwatch_api::Severity;
+use vipwatch_core::audit::{AgentKnowledge, AuditFacts, MonitorReport, StateFileContent};
+use vipwatch_core::finding::FindingEvidence;
 use vipwatch_core::{NeutronState, ReportedState, Role};
 
 use super::*;
-use crate::findings::condition::DISAGREEMENTS;
 use crate::key::Bucket;
 use crate::record::{Confidence, ReceivedAdverts};
 use crate::sample::role_key;
@@ -21,10 +19,7 @@ fn two_primaries_are_found_after_an_advert_and_the_settle_time_and_close_at_once
     let changes = lab.pass_changes(0.2);
     let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!(record.name, "cluster-two-primaries");
-    assert_eq!(
-        (record.severity, record.confidence),
-        (FindingSeverity::Broken, Confidence::Certain)
-    );
+    assert_eq!((record.severity, record.confidence), (Severity::Broken, Confidence::Certain));
     assert_eq!(record.group.as_deref(), Some("vrrp:ipv4:51:192.0.2.80"));
     assert_eq!(record.nodes, ["a", "b"]);
     assert!(record.text.starts_with("nodes a and b hold addresses"), "{}", record.text);
@@ -269,7 +264,7 @@ fn a_claim_of_a_lost_node_is_not_a_second_primary() {
 fn audited(change: impl FnOnce(&mut AuditFacts)) -> Vec<String> {
     let mut facts = AuditFacts::new(Role::Primary);
     change(&mut facts);
-    facts.findings().iter().map(|finding| finding.name.to_owned()).collect()
+    facts.findings().iter().map(|finding| finding.kind.name().to_owned()).collect()
 }
 
 #[test]
@@ -287,8 +282,9 @@ fn each_difference_between_the_kernel_and_another_source_is_a_disagreement() {
     ];
     let mut names: Vec<String> = differences.into_iter().flatten().collect();
     names.sort();
-    assert_eq!(names, DISAGREEMENTS);
-    assert!(DISAGREEMENTS.iter().all(|name| is_finding_name(name)));
+    let is_disagreement = |kind: &&FindingKind| kind.evidence() == FindingEvidence::OtherSource;
+    let kinds = FindingKind::ALL.iter().filter(is_disagreement);
+    assert_eq!(names, kinds.map(|kind| kind.name()).collect::<Vec<_>>());
     for name in names {
         let mut lab = Evaluation::new(&["a", "b"]);
         let findings = vec![name.clone()];

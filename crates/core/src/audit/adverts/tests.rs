@@ -64,7 +64,7 @@ fn names(witness: &LinkWitness, role: &Role, role_since: u64, now: u64) -> Vec<&
     };
     let mut facts = AuditFacts::new(role.clone());
     facts.adverts = Some(AdvertFacts::of(&question));
-    facts.findings().iter().map(|finding| finding.name).collect()
+    facts.findings().iter().map(|finding| finding.kind.name()).collect()
 }
 
 #[test]

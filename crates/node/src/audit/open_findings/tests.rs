@@ -13,13 +13,13 @@ use crate::audit::AuditResult;
 use crate::discovery::{ConfigProblem, ContentInUse};
 use crate::event::NodeIdentity;
 use crate::receiver::ReceiverHandle;
-use crate::state::{FailedDelivery, HealthTopic, StateStore};
+use crate::state::{FailedDelivery, StateStore};
 
 fn finding(id: Option<&str>, name: &str) -> FindingItem {
     FindingItem {
         id: id.map(str::to_owned),
         name: name.to_owned(),
-        severity: FindingSeverity::Wrong,
+        severity: Severity::Wrong,
         text: String::new(),
         hint: String::new(),
         since: None,
@@ -78,7 +78,7 @@ fn each_kind_of_finding_is_an_event_when_it_appears_and_when_it_has_gone() {
     let mut open = open_findings(directory.path());
     assert_eq!(changes(&mut open), [""; 0]);
     let store = Arc::clone(&open.sources.store);
-    store.set_health(HealthTopic::History, Some("disk full".to_owned()));
+    store.set_health(FindingKind::NodeHistory, Some("disk full".to_owned()));
     let file = "/etc/keepalived/keepalived.conf".into();
     let text = "unknown block".to_owned();
     let problem = ConfigProblem { file, line: None, text, content: ContentInUse::LastValid };
@@ -87,7 +87,7 @@ fn each_kind_of_finding_is_an_event_when_it_appears_and_when_it_has_gone() {
     assert_eq!(changes(&mut open), expected, "one event for problems of the same name");
     assert_eq!(changes(&mut open), [""; 0]);
     assert_eq!(open.compared, Some(store.findings_version()), "nothing is compared twice");
-    store.set_health(HealthTopic::History, None);
+    store.set_health(FindingKind::NodeHistory, None);
     store.update(|view| view.problems = Arc::default());
     assert_eq!(changes(&mut open), ["closed configuration-problem", "closed node-history"]);
 }
@@ -115,9 +115,9 @@ fn a_finding_that_ended_while_the_node_was_down_is_closed_after_the_restart() {
     record_open(directory.path(), &[history, finding(Some("gone"), "agent-behind")]);
     let mut open = open_findings(directory.path());
     let store = Arc::clone(&open.sources.store);
-    store.set_health(HealthTopic::History, Some("disk full".to_owned()));
+    store.set_health(FindingKind::NodeHistory, Some("disk full".to_owned()));
     assert_eq!(changes(&mut open), ["closed agent-behind"], "the other one is still open");
-    store.set_health(HealthTopic::History, None);
+    store.set_health(FindingKind::NodeHistory, None);
     assert_eq!(changes(&mut open), ["closed node-history"]);
 }
 
@@ -140,15 +140,15 @@ fn another_fault_of_the_same_kind_is_a_change_and_another_error_text_is_not() {
     let mut open = open_findings(directory.path());
     let store = Arc::clone(&open.sources.store);
     let set = |topic, text: &str| store.set_health(topic, Some(text.to_owned()));
-    set(HealthTopic::History, "disk full");
-    set(HealthTopic::Configuration, "line 2: unknown key");
+    set(FindingKind::NodeHistory, "disk full");
+    set(FindingKind::NodeConfiguration, "line 2: unknown key");
     assert_eq!(changes(&mut open), ["open node-configuration", "open node-history"]);
-    set(HealthTopic::History, "read-only file system");
+    set(FindingKind::NodeHistory, "read-only file system");
     assert_eq!(changes(&mut open), [""; 0], "the history still cannot be written");
-    set(HealthTopic::Configuration, "line 7: unknown key");
+    set(FindingKind::NodeConfiguration, "line 7: unknown key");
     assert_eq!(changes(&mut open), ["changed node-configuration"]);
     assert_eq!(changes(&mut open), [""; 0]);
-    store.set_health(HealthTopic::Configuration, None);
+    store.set_health(FindingKind::NodeConfiguration, None);
     open.update(Instant::now());
     let closed = open.changes.take_all().remove(0);
     assert_eq!(closed.finding.text, "line 7: unknown key", "the newest text is known");
@@ -164,7 +164,7 @@ fn a_changed_finding_of_the_last_run_is_still_open_and_does_not_change_again() {
         &[FindingItem { text: text.clone(), ..finding(None, "node-configuration") }],
     );
     let mut open = open_findings(directory.path());
-    open.sources.store.set_health(HealthTopic::Configuration, Some(text));
+    open.sources.store.set_health(FindingKind::NodeConfiguration, Some(text));
     assert_eq!(changes(&mut open), [""; 0]);
 }
 
@@ -223,12 +223,7 @@ fn a_finding_that_was_first_found_just_before_a_role_change_opens_after_it() {
         InstanceEntry::new(Arc::new(crate::discovery::example()), Role::Backup, [].into());
     (entry.seq, entry.since) = (1, UNIX_EPOCH);
     let id = entry.instance.id.clone();
-    let finding = vipwatch_core::audit::Finding {
-        name: "vrid-clash-on-link",
-        severity: vipwatch_core::audit::Severity::Broken,
-        text: String::new(),
-        hint: "",
-    };
+    let finding = vipwatch_core::audit::Finding::new(FindingKind::VridClashOnLink, String::new());
     let dated = DatedFinding { finding, since: UNIX_EPOCH };
     store.insert(entry.clone());
     store.set_audit(&id, audit_of(&entry, &[&dated]), |_, _| true);

@@ -2,8 +2,8 @@
 //! Tests of the changes that events make.
 
 use vipwatch_api::{
-    CauseEvent, CauseItem, DeliveryEvent, FindingEvent, FindingScope, FindingSeverity,
-    FindingState, InstanceRole, LatencyMap, NodeEvent, Schema, TransitionEvent,
+    CauseEvent, CauseItem, DeliveryEvent, FindingEvent, FindingScope, FindingState, InstanceRole,
+    LatencyMap, NodeEvent, Schema, Severity, TransitionEvent,
 };
 
 use super::super::tests::sample_snapshot;
@@ -62,7 +62,7 @@ fn delivery(stage: &str, notification: i64, micros: Option<i64>, error: Option<&
     })
 }
 
-fn finding(state: FindingState, severity: FindingSeverity) -> NodeEvent {
+fn finding(state: FindingState, severity: Severity) -> NodeEvent {
     let mut finding = samples::findings().items.remove(0);
     finding.id = Some("db".to_owned());
     finding.severity = severity;
@@ -152,13 +152,13 @@ fn a_finding_appears_changes_and_goes() {
         let findings = data.findings.iter().filter(|finding| finding.id.as_deref() == Some("db"));
         findings.map(|finding| finding.severity).collect::<Vec<_>>()
     };
-    data.event(finding(FindingState::Open, FindingSeverity::Odd));
-    assert_eq!(of_db(&data), [FindingSeverity::Odd]);
+    data.event(finding(FindingState::Open, Severity::Odd));
+    assert_eq!(of_db(&data), [Severity::Odd]);
     assert_eq!(data.instances["db"].findings, ["link-fault"]);
-    data.event(finding(FindingState::Changed, FindingSeverity::Broken));
-    assert_eq!(of_db(&data), [FindingSeverity::Broken]);
+    data.event(finding(FindingState::Changed, Severity::Broken));
+    assert_eq!(of_db(&data), [Severity::Broken]);
     assert_eq!(data.findings[0].id.as_deref(), Some("db"), "the most serious are first");
-    data.event(finding(FindingState::Closed, FindingSeverity::Broken));
+    data.event(finding(FindingState::Closed, Severity::Broken));
     assert!(of_db(&data).is_empty() && data.instances["db"].findings.is_empty());
 }
 

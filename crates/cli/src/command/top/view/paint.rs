@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style as CellStyle};
 use ratatui::text::Span;
-use vipwatch_api::{FindingSeverity, InstanceRole};
+use vipwatch_api::{InstanceRole, Severity};
 
 use super::super::screen::ScreenState;
 
@@ -58,11 +58,11 @@ impl Theme {
         }
     }
 
-    pub(super) fn severity(self, severity: FindingSeverity) -> CellStyle {
+    pub(super) fn severity(self, severity: Severity) -> CellStyle {
         match severity {
-            FindingSeverity::Broken => self.alarm(),
-            FindingSeverity::Wrong => self.color(Color::Yellow),
-            FindingSeverity::Odd => self.normal(),
+            Severity::Broken => self.alarm(),
+            Severity::Wrong => self.color(Color::Yellow),
+            Severity::Odd => self.normal(),
         }
     }
 }

@@ -14,6 +14,27 @@ pub fn now() -> Moment {
     Moment::new(Duration::new(seconds, nanos))
 }
 
+/// The moment of a wall-clock time, as of now; the current moment for a time in the future.
+pub fn moment_of(at: SystemTime) -> Moment {
+    now().before(at.elapsed().unwrap_or_default())
+}
+
+/// A point in time on both clocks: decisions use the monotonic one, because the other one may be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// For display.
+    pub wall: SystemTime,
+    /// For decisions.
+    pub moment: Moment,
+}
+
+impl Stamp {
+    /// The current time.
+    pub fn now() -> Self {
+        Self { wall: SystemTime::now(), moment: now() }
+    }
+}
+
 /// The current wall-clock time in milliseconds since the Unix epoch.
 pub fn unix_millis_now() -> i64 {
     unix_millis(SystemTime::now())

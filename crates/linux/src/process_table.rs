@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{Mode, OFlags};
 use vipwatch_core::cause::ProcessExit;
 
+use crate::clock::{self, Stamp};
 use crate::netns::NetnsId;
 
 /// Maximum size of a file of `/proc` that is read, in bytes. The kernel limits most of them to one page; a command
@@ -436,6 +437,12 @@ pub fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
 pub fn start_time(id: ProcessId) -> SystemTime {
     let since_boot = Duration::from_millis(id.started.saturating_mul(1000) / ticks_per_second());
     boot_time() + since_boot
+}
+
+/// When a process started, on both clocks.
+pub fn start_stamp(id: ProcessId) -> Stamp {
+    let wall = start_time(id);
+    Stamp { wall, moment: clock::moment_of(wall) }
 }
 
 fn ticks_per_second() -> u64 {

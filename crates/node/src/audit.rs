@@ -35,6 +35,7 @@ use vipwatch_core::finding::FindingSettle;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::snapshot::Snapshot;
 use vipwatch_core::{FindingKind, InstanceId, NetnsName, Role};
+use vipwatch_linux::clock;
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::wake_queue::WakeQueue;
 
@@ -94,7 +95,7 @@ impl DatedFinding {
     pub(crate) fn is_young(&self, entry: &InstanceEntry) -> bool {
         let is_after_transition = || {
             self.since.elapsed().is_ok_and(|age| age < GRACE)
-                && entry.since.elapsed().is_ok_and(|age| age < GRACE)
+                && clock::now().since(entry.role_since) < GRACE
         };
         let is_unconfirmed = || {
             let audited = entry.audit.as_ref().map_or_else(SystemTime::now, |audit| audit.at);
@@ -292,11 +293,13 @@ impl Audit {
             processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
         let group = groups.facts(&self.store, &entry.instance);
         let known = KnownTimes {
-            processes: keepalived.as_ref().map(|dated| dated.since.unwrap_or(UNIX_EPOCH)),
+            processes: keepalived
+                .as_ref()
+                .map(|dated| dated.since.map_or(UNIX_EPOCH, |since| since.wall)),
             sync_group: group.as_ref().and_then(|dated| dated.since),
         };
         facts.keepalived_age =
-            keepalived.as_ref().and_then(|dated| at.duration_since(dated.since?).ok());
+            keepalived.as_ref().and_then(|dated| Some(clock::now().since(dated.since?.moment)));
         facts.keepalived = keepalived.map(|dated| dated.facts);
         let is_changing = |group: &DatedSyncGroup| group.facts.state() == SyncState::Changing;
         let is_unsettled = group.as_ref().is_some_and(is_changing);

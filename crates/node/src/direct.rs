@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use vipwatch_api::AnswerSource;
 use vipwatch_core::{Fault, Role, RoleKind};
 use vipwatch_history::{LastRole, Reader};
+use vipwatch_linux::clock;
 
 use crate::audit::Audit;
 use crate::config::Config;
@@ -85,5 +86,6 @@ fn entry(reading: InstanceReading<'_>, since: SystemTime) -> InstanceEntry {
     let addresses = reading.addresses.into_iter().filter(|_| is_read);
     let addresses = addresses.map(|(_, _, state)| state).collect();
     let instance = Arc::new(reading.instance.clone());
-    InstanceEntry { since, ..InstanceEntry::new(instance, reading.role, addresses) }
+    let role_since = clock::moment_of(since);
+    InstanceEntry { since, role_since, ..InstanceEntry::new(instance, reading.role, addresses) }
 }

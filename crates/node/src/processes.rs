@@ -28,9 +28,9 @@ mod worker;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use vipwatch_core::NetnsName;
+use vipwatch_linux::clock::Stamp;
 use vipwatch_linux::process_table::ProcessId;
 
 pub(crate) use self::events::process_evidence;
@@ -84,7 +84,7 @@ pub struct ProcessView {
     /// The number of running keepaliveds.
     count: usize,
     /// When the processes were read for the first time; the Unix epoch if this program reads them only once.
-    since: Option<SystemTime>,
+    since: Option<Stamp>,
 }
 
 impl ProcessView {

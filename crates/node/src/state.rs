@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::role::AddressState;
-use vipwatch_core::{Cause, FindingKind, InstanceId, Role, Trigger};
+use vipwatch_core::{Cause, FindingKind, InstanceId, Moment, Role, Trigger};
 use vipwatch_history::{Latencies, QueueLength, Stage};
 
 pub use self::change_counter::ChangeCounter;
@@ -51,8 +51,10 @@ pub struct InstanceEntry {
     pub addresses: Arc<[AddressState]>,
     /// When the instance took this role; the Unix epoch if that is not known.
     pub since: SystemTime,
+    /// The same on the monotonic clock, for decisions; its origin if that is not known.
+    pub role_since: Moment,
     /// Since when the instance holds at least one of its addresses; `None` if it holds none, or that is not known.
-    pub held_since: Option<SystemTime>,
+    pub held_since: Option<Moment>,
     /// The sequence number of the instance's last transition; 0 in the answer of a command that runs without a node process.
     pub seq: i64,
     /// The trigger of the last transition.
@@ -93,6 +95,7 @@ impl InstanceEntry {
             role,
             addresses,
             since: SystemTime::UNIX_EPOCH,
+            role_since: Moment::new(Duration::ZERO),
             held_since: None,
             seq: 0,
             trigger: Trigger::Start,

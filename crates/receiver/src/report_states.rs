@@ -22,6 +22,8 @@ pub struct RouterReport {
     pub state: ReportedState,
     /// When the last report arrived.
     pub at: SystemTime,
+    /// The same on the monotonic clock, for decisions.
+    pub moment: Moment,
     /// The settled state; `None` while the first report is held back.
     pub settled: Option<ReportedState>,
     /// Whether a reported primary is held back.
@@ -67,6 +69,13 @@ pub(crate) struct Now {
     pub(crate) wall: SystemTime,
 }
 
+impl Now {
+    /// The moment of a stored time; the current moment for a time in the future.
+    fn moment_of(self, at: SystemTime) -> Moment {
+        self.monotonic.before(self.wall.duration_since(at).unwrap_or_default())
+    }
+}
+
 /// One instance.
 #[derive(Debug)]
 struct ReportState {
@@ -75,6 +84,7 @@ struct ReportState {
     seq: i64,
     state: ReportedState,
     at: SystemTime,
+    moment: Moment,
     /// Number of reports since the receiver started.
     reports: u64,
     /// Sequence number of the last report that was delivered to the sink; 0 if none was.
@@ -101,6 +111,7 @@ impl ReportStates {
         &mut self,
         instance: &InstanceId,
         stored: &StoredReport,
+        now: Now,
     ) -> Option<SettledReport> {
         let settled = stored.settled.map(|row| row.state);
         let debounce = settled.map_or_else(Debounce::default, Debounce::settled_as);
@@ -110,11 +121,12 @@ impl ReportStates {
                 seq: row.seq,
                 state: row.state,
                 at: row.at,
+                moment: now.moment_of(row.at),
                 reports: 0,
                 acted_seq: row.acted_seq,
             },
             // The replay of the unsettled reports overwrites these values.
-            (None, Some((seq, state))) => ReportState::new(*seq, *state, SystemTime::UNIX_EPOCH),
+            (None, Some((seq, state))) => ReportState::new(*seq, *state, now),
             (None, None) => return None,
         };
         let settled = SettledReport {
@@ -137,9 +149,10 @@ impl ReportStates {
         now: Now,
     ) -> ReportOutcome {
         let at = now.wall;
-        let new = || ReportState::new(seq, reported, at);
+        let new = || ReportState::new(seq, reported, now);
         let state = self.states.entry(instance.clone()).or_insert_with(new);
-        (state.seq, state.state, state.at) = (seq, reported, at);
+        (state.seq, state.state) = (seq, reported);
+        (state.at, state.moment) = (at, now.monotonic);
         state.reports += 1;
         if let Some(due) = state.debounce.due() {
             self.deadlines.remove(&(due, instance.clone()));
@@ -242,6 +255,7 @@ impl ReportStates {
         Some(RouterReport {
             state: state.state,
             at: state.at,
+            moment: state.moment,
             settled: state.debounce.settled(),
             is_held: state.debounce.is_holding(),
             reports: state.reports,
@@ -252,8 +266,9 @@ impl ReportStates {
 
 impl ReportState {
     /// An instance with nothing settled.
-    fn new(seq: i64, state: ReportedState, at: SystemTime) -> Self {
-        Self { debounce: Debounce::default(), seq, state, at, reports: 0, acted_seq: 0 }
+    fn new(seq: i64, state: ReportedState, now: Now) -> Self {
+        let (at, moment) = (now.wall, now.monotonic);
+        Self { debounce: Debounce::default(), seq, state, at, moment, reports: 0, acted_seq: 0 }
     }
 }
 

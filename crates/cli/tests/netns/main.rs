@@ -10,6 +10,7 @@ mod api_limits;
 mod authority;
 mod capture_threads;
 mod causes;
+mod clock;
 mod cluster;
 mod cluster_access;
 mod cluster_commands;

@@ -21,7 +21,7 @@ use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::damage::is_damaged;
 use super::dropped::DroppedSpan;
-use super::retention::Cleanup;
+use super::retention::{Cleanup, RetentionClock};
 use super::{
     HEARTBEAT_INTERVAL, Health, OpenedHistory, Retention, RoleRow, StageLatency, StoredTargets,
     WriterMessage, now, open_or_replace, reserve_seq,
@@ -57,6 +57,8 @@ pub(super) struct Recorder {
     /// `None` until the notifier has sent its targets: no transition may be deleted before, because a target may not
     /// have received it.
     targets: Option<StoredTargets>,
+    /// `None` before the first retention.
+    retention: Option<RetentionClock>,
     /// Deliveries that are to be stored.
     changes: SharedChanges,
 }
@@ -79,6 +81,7 @@ impl Recorder {
             rows: None,
             found_intact: None,
             targets: None,
+            retention: None,
             changes: SharedChanges::default(),
         }
     }
@@ -333,8 +336,14 @@ impl Recorder {
     fn apply_retention(&mut self, time: i64, heartbeat: &Heartbeat) -> Result<(), HistoryError> {
         // ORDER: the number of rows is uncertain until every statement has succeeded.
         let known = self.rows.take();
-        let Self { connection, keep, targets, path, .. } = self;
+        let Self { connection, keep, targets, path, retention, .. } = self;
         let connection = connection.as_mut().ok_or_else(|| HistoryError::Missing(path.clone()))?;
+        if retention.is_none() {
+            let last = "SELECT max(seen) FROM run WHERE id < (SELECT max(id) FROM run)";
+            let last_seen = connection.query_row(last, [], |row| row.get(0))?;
+            *retention = Some(RetentionClock::new(last_seen, time, Instant::now()));
+        }
+        let time = retention.as_mut().map_or(time, |known| known.time(time, Instant::now()));
         let cleanup = Cleanup { connection, keep, targets: targets.as_ref(), time, heartbeat };
         self.rows = cleanup.run(known)?;
         Ok(())

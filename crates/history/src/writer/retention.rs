@@ -3,6 +3,8 @@
 //! received are kept, up to a limit of their own and up to the limit of the file's size. Those beyond it are deleted and
 //! counted.
 
+use std::time::{Duration, Instant};
+
 use rusqlite::{Connection, params};
 use vipwatch_linux::worker::Heartbeat;
 
@@ -18,13 +20,53 @@ const MAX_DELETED_ROWS: i64 = 10_000;
 const IS_UNDELIVERED: &str = "EXISTS (SELECT 1 FROM delivery AS d, json_each(?3) AS name \
      WHERE d.target = name.value AND d.source = 'node' AND d.instance = t.instance AND d.seq < t.seq)";
 
+/// How long the wall clock must have been ahead before retention follows it.
+const AHEAD_PERIOD: Duration = Duration::from_hours(24);
+
+/// How much further ahead the clock may be during [`AHEAD_PERIOD`], in milliseconds.
+const AHEAD_TOLERANCE: i64 = 60_000;
+
+/// The time for the limit of age. A wall clock that is ahead for less than a day deletes nothing, also if that is at the
+/// start.
+#[derive(Debug)]
+pub(super) struct RetentionClock {
+    began: Instant,
+    /// The time at `began`, in milliseconds since the Unix epoch.
+    base: i64,
+    /// A later time at `began`, and since when the wall clock has shown it.
+    ahead: Option<(i64, Instant)>,
+}
+
+impl RetentionClock {
+    /// `last_seen` is the last time of an earlier run, in milliseconds since the Unix epoch.
+    pub(super) fn new(last_seen: Option<i64>, wall: i64, began: Instant) -> Self {
+        Self { began, base: last_seen.map_or(wall, |seen| seen.min(wall)), ahead: None }
+    }
+
+    /// The time now, in milliseconds since the Unix epoch; `wall` is that of the wall clock.
+    pub(super) fn time(&mut self, wall: i64, now: Instant) -> i64 {
+        let age = i64::try_from((now - self.began).as_millis()).unwrap_or(i64::MAX);
+        let found = wall.saturating_sub(age);
+        match self.ahead {
+            _ if found <= self.base => (self.base, self.ahead) = (found, None),
+            Some((ahead, since)) if found <= ahead.saturating_add(AHEAD_TOLERANCE) => {
+                if now - since >= AHEAD_PERIOD {
+                    (self.base, self.ahead) = (found.min(ahead), None);
+                }
+            }
+            _ => self.ahead = Some((found, now)),
+        }
+        self.base.saturating_add(age)
+    }
+}
+
 /// One round of retention.
 pub(super) struct Cleanup<'a> {
     pub(super) connection: &'a mut Connection,
     pub(super) keep: &'a Retention,
     /// `None` if they are not known yet: then no transition and no delivery is deleted.
     pub(super) targets: Option<&'a StoredTargets>,
-    /// The time now, in milliseconds since the Unix epoch.
+    /// The time of the [`RetentionClock`].
     pub(super) time: i64,
     pub(super) heartbeat: &'a Heartbeat,
 }
@@ -215,4 +257,45 @@ fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     };
     let pages = number("page_count")?.saturating_sub(number("freelist_count")?);
     Ok(pages * number("page_size")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: i64 = 24 * 60 * 60 * 1000;
+    const START: i64 = 1000 * DAY;
+
+    fn millis(time: i64) -> Duration {
+        Duration::from_millis(u64::try_from(time).unwrap())
+    }
+
+    #[test]
+    fn a_clock_that_is_a_month_ahead_for_two_minutes_deletes_no_history() {
+        let began = Instant::now();
+        let mut clock = RetentionClock::new(None, START, began);
+        assert_eq!(clock.time(START + 60_000, began + millis(60_000)), START + 60_000);
+        for time in [120_000, 180_000] {
+            assert_eq!(clock.time(START + 30 * DAY + time, began + millis(time)), START + time);
+        }
+        assert_eq!(clock.time(START + 240_000, began + millis(240_000)), START + 240_000);
+        // The next run starts while the clock is ahead.
+        let mut clock = RetentionClock::new(Some(START), START + 30 * DAY, began);
+        assert_eq!(clock.time(START + 30 * DAY, began), START);
+    }
+
+    #[test]
+    fn retention_follows_a_clock_that_stays_ahead_and_one_that_is_set_back() {
+        let began = Instant::now();
+        let mut clock = RetentionClock::new(None, START, began);
+        let mut time = |ahead: i64, age: i64| {
+            clock.time(START + ahead + age, began + millis(age)) - START - age
+        };
+        assert_eq!(time(9 * DAY, 1), 0);
+        // Another step begins another day.
+        assert_eq!(time(20 * DAY, DAY), 0);
+        assert_eq!(time(20 * DAY + 2, 2 * DAY - 1), 0);
+        assert_eq!(time(20 * DAY + 2, 2 * DAY), 20 * DAY);
+        assert_eq!(time(-DAY, 2 * DAY + 1), -DAY);
+    }
 }

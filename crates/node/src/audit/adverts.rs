@@ -38,8 +38,6 @@ pub(crate) fn ask<T>(
     answer: impl FnOnce(&AdvertQuestion<'_>) -> T,
 ) -> Option<T> {
     let InstanceEvidence { status, witness, key, .. } = evidence;
-    // A role of unknown age has the Unix epoch: it is old.
-    let role_age = entry.since.elapsed().unwrap_or_default();
     (*status == CaptureStatus::Running).then(|| {
         answer(&AdvertQuestion {
             witness,
@@ -48,7 +46,7 @@ pub(crate) fn ask<T>(
             priority: entry.instance.vrrp.priority,
             down_interval: expected_down_interval(&entry.instance),
             role,
-            role_since: now.before(role_age),
+            role_since: entry.role_since,
             now,
         })
     })

@@ -65,7 +65,7 @@ fn monitor_report(
     let view = receiver.view.lock().ok()?;
     match view.instances.get(&entry.instance.id) {
         Some(report) => {
-            let is_current = report.at + MONITOR_LEAD >= entry.since;
+            let is_current = report.moment + MONITOR_LEAD >= entry.role_since;
             Some(MonitorReport::State { state: report.state, is_current })
         }
         None => (entry.instance.origin == Origin::Neutron).then_some(MonitorReport::Nothing),

@@ -14,6 +14,7 @@ use std::time::{Instant, UNIX_EPOCH};
 use vipwatch_api::{FindingItem, FindingState, Severity, Timestamp};
 use vipwatch_core::finding::FindingEvidence;
 use vipwatch_core::{FindingKind, InstanceId};
+use vipwatch_linux::clock;
 use vipwatch_linux::process::release_spare_heap;
 
 use super::finding_log::FindingLog;
@@ -222,7 +223,7 @@ impl OpenFindings {
             if !known.is_changed(key.kind, dated.finding.severity, &dated.finding.text) {
                 known.is_restored = false;
                 self.open.insert(key, known);
-            } else if entry.since.elapsed().is_ok_and(|age| age < GRACE) {
+            } else if clock::now().since(entry.role_since) < GRACE {
                 self.has_young = true;
                 self.open.insert(key, known);
             } else {

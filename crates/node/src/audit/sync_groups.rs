@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use vipwatch_core::audit::{SyncGroupFacts, SyncMember};
 use vipwatch_core::role::AddressState;
 use vipwatch_core::{InstanceId, NetnsName};
+use vipwatch_linux::clock;
 
 use crate::discovery::InstanceConfig;
 use crate::state::{InstanceEntry, StateStore};
@@ -102,7 +103,6 @@ fn member(entry: &InstanceEntry) -> SyncMember {
         id: entry.instance.id.to_string(),
         role: entry.role.clone(),
         holds_address: entry.addresses.contains(&AddressState::Held),
-        // A role of unknown age has the Unix epoch: it is old.
-        age: entry.since.elapsed().unwrap_or_default(),
+        age: clock::now().since(entry.role_since),
     }
 }

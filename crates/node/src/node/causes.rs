@@ -82,13 +82,11 @@ impl Node {
         }
         let now = clock::now();
         // An instance that loses its addresses one after the other is `partial` for a moment.
-        let since = known.map(|known| known.held_since.unwrap_or(known.since));
-        let age = since.map(|since| since.elapsed().unwrap_or_default());
+        let since = known.map(|known| known.held_since.unwrap_or(known.role_since));
         let previous = known.and_then(|known| {
-            let at = now.before(known.since.elapsed().unwrap_or_default());
-            Some(PreviousCause { kind: known.cause.as_ref()?.kind, at })
+            Some(PreviousCause { kind: known.cause.as_ref()?.kind, at: known.role_since })
         });
-        let none = ReadEvidence::none(now.before(age.unwrap_or_default()));
+        let none = ReadEvidence::none(since.unwrap_or(now));
         let mut pending = PendingCause {
             transition: Arc::clone(transition),
             reason,
@@ -311,7 +309,7 @@ impl Node {
         if !evidence.has_processes && !evidence.is_final {
             return ProcessEvidence::NotRead;
         }
-        process_evidence(self.store.processes().as_deref(), instance, clock::now())
+        process_evidence(self.store.processes().as_deref(), instance)
     }
 
     /// Whether the processes of the instance's keepalived are followed.

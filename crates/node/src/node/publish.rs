@@ -189,12 +189,14 @@ impl Node {
         self.history.record(transition.record(), latencies);
         let entry = self.entry(&transition, known.as_deref(), latencies);
         let since = reconciled.since();
+        let continued = known.as_ref().filter(|known| known.since == since);
+        let role_since = continued.map_or(read_at, |known| known.role_since);
         let counts = known.as_ref().map(|known| known.counts).unwrap_or_default();
         let counts = counts.with(transition.from, transition.to.kind());
         if let Some(cluster) = &self.cluster {
             cluster.add_transition(&transition);
         }
-        self.store.insert(InstanceEntry { addresses, since, counts, ..entry });
+        self.store.insert(InstanceEntry { addresses, since, role_since, counts, ..entry });
         self.publish_transition_event(&transition, &latencies);
         self.store.latencies.observe_all(&latencies);
         let counters = &self.store.counters;
@@ -248,7 +250,8 @@ impl Node {
         let PublishResult { latencies, reports } =
             self.outlets.deliver(&transition, DeliveryReason::Restart);
         let entry = self.entry(&transition, None, latencies);
-        self.store.insert(InstanceEntry { addresses, since, ..entry });
+        let role_since = clock::moment_of(since);
+        self.store.insert(InstanceEntry { addresses, since, role_since, ..entry });
         log_unchanged(&transition);
         for report in &reports {
             self.record_delivery(report);
@@ -267,7 +270,7 @@ impl Node {
         let agent = known.and_then(|known| known.agent.clone());
         let instance = Arc::clone(&transition.instance);
         let is_holding = matches!(transition.to, Role::Primary | Role::Partial { .. });
-        let held_since = known.and_then(|known| known.held_since).unwrap_or(transition.at);
+        let held_since = known.and_then(|known| known.held_since).unwrap_or(transition.read_at);
         let mut entry = InstanceEntry {
             configured_group: self.config.groups.group_of(&transition.instance),
             held_since: is_holding.then_some(held_since),

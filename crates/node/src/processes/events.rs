@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The last events of the processes of an instance's keepalived, for the cause of a transition.
 
-use std::time::SystemTime;
-
 use vipwatch_core::cause::{
     AddressChanger, KeepalivedEvents, ProcessEnd, ProcessEvidence, ProcessStart,
 };
+use vipwatch_core::escape_untrusted;
 use vipwatch_core::keepalived_process::VrrpChild;
-use vipwatch_core::{Moment, escape_untrusted};
 use vipwatch_linux::process_table as processes;
 
 use super::{EndRecord, KeepalivedProcess, ProcessView};
@@ -20,22 +18,20 @@ const MAX_PID: u32 = 1 << 22;
 pub(crate) fn process_evidence(
     view: Option<&ProcessView>,
     instance: &InstanceConfig,
-    now: Moment,
 ) -> ProcessEvidence {
     let Some(view) = view.filter(|_| instance.origin != Origin::Own) else {
         return ProcessEvidence::NotExamined;
     };
-    let moment = |at: SystemTime| now.before(at.elapsed().unwrap_or_default());
-    let process_end = |EndRecord { pid, at, exit }| ProcessEnd { pid, at: moment(at), exit };
+    let process_end = |EndRecord { pid, at, exit }| ProcessEnd { pid, at: at.moment, exit };
     match (view.of_instance(instance), view.ended_of(instance)) {
         (Some(process), _) => {
             let (pid, started) = process.vrrp_start();
             ProcessEvidence::Read(KeepalivedEvents {
                 is_running: is_running(process),
-                started: Some(ProcessStart { pid, at: moment(started) }),
+                started: Some(ProcessStart { pid, at: started }),
                 ended: process.last_end.map(process_end),
-                resumed: process.resumed_at.map(moment),
-                reloaded: process.loaded_at.map(moment),
+                resumed: process.resumed_at,
+                reloaded: process.loaded_at,
                 is_outdated: process.is_outdated,
             })
         }

@@ -8,6 +8,7 @@ use vipwatch_api::KeepalivedItem;
 use vipwatch_core::keepalived_process::{
     KeepalivedFacts, KeepalivedPresence, PidFileStranger, RunningKeepalived, VrrpChild,
 };
+use vipwatch_linux::clock::Stamp;
 use vipwatch_linux::process_table as processes;
 
 use super::keepalived::{is_pid_of, read_pid};
@@ -20,7 +21,7 @@ use crate::event::time;
 pub(crate) struct DatedKeepalivedFacts {
     pub(crate) facts: KeepalivedFacts,
     /// `None` if it is not known.
-    pub(crate) since: Option<SystemTime>,
+    pub(crate) since: Option<Stamp>,
 }
 
 /// Gathers the facts; `None` for an instance that is in no file of keepalived.
@@ -39,7 +40,7 @@ pub(crate) fn keepalived_facts(
         }
         (None, Some(ended)) => {
             let EndRecord { pid, at, .. } = ended.end;
-            (KeepalivedPresence::Gone { pid, at: time(at).to_string() }, Some(at))
+            (KeepalivedPresence::Gone { pid, at: time(at.wall).to_string() }, Some(at))
         }
         (None, None) => (not_found(view), view.since),
     };

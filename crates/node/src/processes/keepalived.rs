@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 use vipwatch_core::cause::ProcessExit;
 use vipwatch_core::keepalived::CommandLine;
 use vipwatch_core::keepalived_process::{Suspension, VrrpChild};
-use vipwatch_core::{NetnsName, NetnsProcess};
+use vipwatch_core::{Moment, NetnsName, NetnsProcess};
+use vipwatch_linux::clock::{self, Stamp};
 use vipwatch_linux::file::read_head;
 use vipwatch_linux::netns::{DIRECTORY, NetnsId};
 use vipwatch_linux::process_table::{self as processes, MemoryFile, ProcessId, RunState};
@@ -81,13 +82,13 @@ pub struct KeepalivedProcess {
     pub vrrp_child: VrrpChild,
     /// Since when the parent and the VRRP child are as they are: the start of the parent, or the time at which a change
     /// was noticed.
-    pub state_since: SystemTime,
+    pub state_since: Stamp,
     /// The last end of its VRRP child, or of the process that used the configuration before; `None` if none was seen.
     pub(super) last_end: Option<EndRecord>,
     /// When the VRRP child was seen to continue after it had been stopped or frozen.
-    pub(super) resumed_at: Option<SystemTime>,
+    pub(super) resumed_at: Option<Moment>,
     /// When keepalived read its configuration, as of the last check after a transition; `None` if it is not known.
-    pub(super) loaded_at: Option<SystemTime>,
+    pub(super) loaded_at: Option<Moment>,
     /// Whether its file had other lines than it has read, as of the last check after a transition.
     pub(super) is_outdated: bool,
 }
@@ -97,7 +98,7 @@ pub struct KeepalivedProcess {
 pub(crate) struct EndRecord {
     pub(crate) pid: u32,
     /// When the end was noticed.
-    pub(crate) at: SystemTime,
+    pub(crate) at: Stamp,
     pub(crate) exit: ProcessExit,
 }
 
@@ -106,8 +107,7 @@ impl EndRecord {
     /// other way round.
     pub(super) fn or_kill(self, earlier: Option<Self>) -> Self {
         let is_kill = |end: &Self| matches!(end.exit, ProcessExit::Signal(_));
-        let is_recent =
-            |end: &Self| self.at.duration_since(end.at).unwrap_or_default() < RELATED_ENDS;
+        let is_recent = |end: &Self| self.at.moment.since(end.at.moment) < RELATED_ENDS;
         let earlier = earlier.filter(|end| is_kill(end) && is_recent(end) && !is_kill(&self));
         earlier.map_or(self, |earlier| Self { at: self.at, ..earlier })
     }
@@ -182,9 +182,10 @@ impl KeepalivedProcess {
         } else {
             (own_path(id, &config, &netns), pid_files(id, &command_line, &netns))
         };
+        let started = processes::start_stamp(id);
         let mut process = Self {
             id,
-            started: processes::start_time(id),
+            started: started.wall,
             command_line,
             config,
             file,
@@ -195,13 +196,12 @@ impl KeepalivedProcess {
             children,
             suspension: None,
             vrrp_child: VrrpChild::Unknown,
-            state_since: SystemTime::UNIX_EPOCH,
+            state_since: started,
             last_end: None,
             resumed_at: None,
             loaded_at: None,
             is_outdated: false,
         };
-        process.state_since = process.started;
         process.set_vrrp_child();
         process.set_suspensions(&mut HashMap::new());
         Ok(Some(process))
@@ -278,19 +278,19 @@ impl KeepalivedProcess {
         if is_same {
             return;
         }
-        self.state_since = SystemTime::now();
+        self.state_since = Stamp::now();
         let is_suspended =
             |child: VrrpChild| matches!(child, VrrpChild::Present { suspension: Some(_), .. });
         let is_child_same = self.vrrp_child_id() == before.vrrp_child_id();
         if is_child_same && is_suspended(before.vrrp_child) && !is_suspended(self.vrrp_child) {
-            self.resumed_at = Some(self.state_since);
+            self.resumed_at = Some(self.state_since.moment);
         }
     }
 
     /// Reads when keepalived has read its configuration, and whether that is the current one. This lists all open files
     /// of the process.
     pub(super) fn read_loaded_at(&mut self) {
-        self.loaded_at = self.loaded_config().map(|copy| copy.written);
+        self.loaded_at = self.loaded_config().map(|copy| clock::moment_of(copy.written));
         self.is_outdated = self.outdated_since(&self.file).is_some();
     }
 
@@ -303,9 +303,9 @@ impl KeepalivedProcess {
     }
 
     /// When the VRRP child started, or the parent if the child is not known; with its pid.
-    pub(super) fn vrrp_start(&self) -> (u32, SystemTime) {
+    pub(super) fn vrrp_start(&self) -> (u32, Moment) {
         let id = self.vrrp_child_id().unwrap_or(self.id);
-        (id.pid, processes::start_time(id))
+        (id.pid, processes::start_stamp(id).moment)
     }
 
     /// Reads whether the parent and the VRRP child run.
@@ -327,7 +327,7 @@ impl KeepalivedProcess {
     pub(crate) fn outdated_since(&self, file: &Path) -> Option<SystemTime> {
         let (root, path) = self.place_of(file).ok().filter(|_| self.is_followed)?;
         let changed = changed_at(&root.metadata(&path).ok()?)?;
-        if changed <= self.started {
+        if changed <= processes::start_time(self.id) {
             return None;
         }
         let copy = self.loaded_config()?;

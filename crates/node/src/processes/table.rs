@@ -12,10 +12,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use vipwatch_core::cause::ProcessExit;
 use vipwatch_core::keepalived_process::CRASH_LOOP_SPAN;
+use vipwatch_linux::clock::Stamp;
 use vipwatch_linux::file::FileStamp;
 use vipwatch_linux::netns::NetnsId;
 use vipwatch_linux::process_exit::{EndedProcess, ExitWatcher};
@@ -110,7 +111,7 @@ pub struct KeepalivedTable {
     sources_version: u64,
     ended: HashMap<PathBuf, EndedKeepalived>,
     starts: HashMap<PathBuf, RecentStarts>,
-    since: Option<SystemTime>,
+    since: Option<Stamp>,
     has_scanned: bool,
     /// Whether the files of containers are read.
     follows_containers: bool,
@@ -120,7 +121,7 @@ pub struct KeepalivedTable {
 
 impl KeepalivedTable {
     /// An empty table. `since` is when this program began to follow processes; `None` if it reads them only once.
-    pub fn new(since: Option<SystemTime>, follows_containers: bool) -> io::Result<Self> {
+    pub fn new(since: Option<Stamp>, follows_containers: bool) -> io::Result<Self> {
         Ok(Self {
             new: NewProcesses::default(),
             exits: ExitWatcher::new()?,
@@ -148,7 +149,7 @@ impl KeepalivedTable {
         let mut is_changed = false;
         for EndedProcess { id, exit } in self.exits.take_ended() {
             is_changed |= self.members.remove(&id).is_some();
-            let end = EndRecord { pid: id.pid, at: SystemTime::now(), exit };
+            let end = EndRecord { pid: id.pid, at: Stamp::now(), exit };
             self.recent_ends.insert(id, end);
         }
         let candidates = self.new.take(now).unwrap_or(Candidates::New(Vec::new()));
@@ -277,7 +278,7 @@ impl KeepalivedTable {
                     let Ok(Some(mut process)) = read else { continue };
                     if is_orphan {
                         // It ends soon, or another process becomes its parent.
-                        process.state_since = SystemTime::now();
+                        process.state_since = Stamp::now();
                     }
                     self.set_unique_file(&mut process);
                     process.last_end = self.last_end_of(&process.file, &before);
@@ -420,7 +421,7 @@ impl KeepalivedTable {
             self.sources_version += u64::from(process.netns == ProcessNetns::Unnamed);
             if process.has_vrrp() {
                 let unknown =
-                    EndRecord { pid: id.pid, at: SystemTime::now(), exit: ProcessExit::Unknown };
+                    EndRecord { pid: id.pid, at: Stamp::now(), exit: ProcessExit::Unknown };
                 let end = self.recent_ends.get(&id).copied().unwrap_or(unknown);
                 let child = process.vrrp_child_id().and_then(|id| self.recent_ends.get(&id));
                 let ended = EndedKeepalived {

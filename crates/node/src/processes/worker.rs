@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::InstanceId;
+use vipwatch_linux::clock::Stamp;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
@@ -88,7 +89,7 @@ impl ProcessWorker {
         remembered: &RememberedSources,
         follows_containers: bool,
     ) -> io::Result<KeepalivedTable> {
-        let mut table = KeepalivedTable::new(Some(SystemTime::now()), follows_containers)?;
+        let mut table = KeepalivedTable::new(Some(Stamp::now()), follows_containers)?;
         table.scan(Instant::now());
         // ORDER: the files of running processes come first, so that their instances get the plain ids.
         table.add_sources(remembered.load());

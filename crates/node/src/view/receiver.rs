@@ -48,7 +48,7 @@ pub fn reports(context: &ApiContext) -> Result<ReportList, ProblemDocument> {
 }
 
 fn report_item(id: &InstanceId, report: &RouterReport) -> ReportItem {
-    let RouterReport { state, at, settled, is_held, reports, acted_seq: _ } = report;
+    let RouterReport { state, at, settled, is_held, reports, acted_seq: _, moment: _ } = report;
     ReportItem {
         id: id.to_string(),
         reported: state.as_str().to_owned(),

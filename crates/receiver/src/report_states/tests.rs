@@ -137,7 +137,7 @@ impl Model {
         self.in_flight.clear();
         self.states = ReportStates::new(INTERVAL);
         for (instance, stored) in self.stored() {
-            if let Some(settled) = self.states.restore(&instance, &stored)
+            if let Some(settled) = self.states.restore(&instance, &stored, self.now())
                 && self.received(&instance) < settled.seq
             {
                 self.in_flight.push(settled);

@@ -102,7 +102,7 @@ impl Server {
                 self.journal.forget(instance);
                 continue;
             }
-            if let Some(settled) = self.states.restore(&instance, &stored) {
+            if let Some(settled) = self.states.restore(&instance, &stored, now()) {
                 self.sink.restore(&settled);
             }
             self.show_state(&instance);

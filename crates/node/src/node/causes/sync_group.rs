@@ -3,10 +3,9 @@
 //! cause of a partner that changed its role in the same direction at the same time.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use vipwatch_core::cause::ChangeDirection;
-use vipwatch_core::{Cause, CauseKind, InstanceId, Role};
+use vipwatch_core::{Cause, CauseKind, InstanceId, Moment, Role};
 
 use super::{CAUSE_TIMEOUT, is_certain};
 use crate::discovery::InstanceConfig;
@@ -24,7 +23,7 @@ impl Node {
                 ChangeDirection::Gained => !matches!(entry.role, Role::Backup | Role::Fault(_)),
                 ChangeDirection::Lost => entry.role != Role::Primary,
             };
-            is_same && is_at_same_time(entry.since, transition.at)
+            is_same && is_at_same_time(entry.role_since, transition.read_at)
         };
         let view = self.store.view();
         let partners = view.entries.values();
@@ -48,7 +47,7 @@ impl Node {
             let other = &pending.transition;
             if is_partner(&other.instance, &transition.instance)
                 && other.direction == transition.direction
-                && is_at_same_time(other.at, transition.at)
+                && is_at_same_time(other.read_at, transition.read_at)
             {
                 pending.evidence.of_partner.get_or_insert_with(|| Arc::clone(cause));
                 partners.push(pending.transition.instance.id.clone());
@@ -64,9 +63,8 @@ fn is_partner(one: &InstanceConfig, other: &InstanceConfig) -> bool {
     is_other && one.vrrp.sync_group.is_some() && one.vrrp.sync_group == other.vrrp.sync_group
 }
 
-fn is_at_same_time(one: SystemTime, other: SystemTime) -> bool {
-    let between = one.duration_since(other).unwrap_or_else(|earlier| earlier.duration());
-    between <= CAUSE_TIMEOUT
+fn is_at_same_time(one: Moment, other: Moment) -> bool {
+    one.since(other).max(other.since(one)) <= CAUSE_TIMEOUT
 }
 
 /// Whether a partner can take over a cause. One that lost an address by hand has given up the others because of that.

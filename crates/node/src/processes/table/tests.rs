@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use vipwatch_core::keepalived_process::VrrpChild;
+use vipwatch_linux::clock;
 
 use super::*;
 
@@ -113,25 +114,25 @@ impl Drop for ShellFamily {
 
 #[test]
 fn an_orphan_of_a_killed_parent_is_no_start_and_its_state_is_new() {
-    let mut table = KeepalivedTable { since: Some(SystemTime::now()), ..table() };
+    let mut table = KeepalivedTable { since: Some(Stamp::now()), ..table() };
     table.scan(Instant::now());
     let mut family = ShellFamily::start("( read line < \"$pipe\"; : ) & wait");
     family.scan_until(&mut table, 2);
     let [before] = *family.keepaliveds(&table) else { panic!("one keepalived") };
     let VrrpChild::Present { pid: child, .. } = before.vrrp_child else { panic!("a VRRP child") };
-    let killed_at = SystemTime::now();
+    let killed_at = clock::now();
     family.parent.kill().unwrap();
     family.parent.wait().unwrap();
     family.scan_until(&mut table, 1);
     let [orphan] = *family.keepaliveds(&table) else { panic!("one keepalived") };
     assert_eq!((orphan.id.pid, orphan.vrrp_child), (child, VrrpChild::Missing));
-    assert!(orphan.state_since >= killed_at, "it has no child since the end of its parent");
+    assert!(orphan.state_since.moment >= killed_at, "it has no child since the end of its parent");
     assert_eq!(family.starts(&table), 1);
 }
 
 #[test]
 fn a_child_of_the_vrrp_child_is_no_start_of_another_keepalived() {
-    let mut table = KeepalivedTable { since: Some(SystemTime::now()), ..table() };
+    let mut table = KeepalivedTable { since: Some(Stamp::now()), ..table() };
     table.scan(Instant::now());
     let family = ShellFamily::start("( ( read line < \"$pipe\"; : ); : ) & wait");
     family.scan_until(&mut table, 3);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ClusterBasis, ClusterGroupItem, ClusterMemberItem, ClusterNodeItem, ClusterNodeState,
-    GroupState, InstanceRole, Schema,
+    GroupState, RoleKind, Schema,
 };
 
 /// The distribution of the primaries over the nodes.
@@ -73,9 +73,9 @@ pub fn balance(
     for member in groups.iter().flat_map(|group| &group.members) {
         let Some(share) = shares.get_mut(member.node.as_str()) else { continue };
         match member.role {
-            InstanceRole::Primary | InstanceRole::Partial => share.primaries += 1,
-            InstanceRole::Backup => share.backups += 1,
-            InstanceRole::Fault | InstanceRole::Unknown => share.others += 1,
+            RoleKind::Primary | RoleKind::Partial => share.primaries += 1,
+            RoleKind::Backup => share.backups += 1,
+            RoleKind::Fault | RoleKind::Unknown => share.others += 1,
         }
     }
     let live = || shares.values().filter(|share| share.state == ClusterNodeState::Live);
@@ -110,7 +110,7 @@ fn moves<'a>(
             continue;
         };
         let is_ready = |member: &&ClusterMemberItem| {
-            member.role == InstanceRole::Backup && member.priority.is_some()
+            member.role == RoleKind::Backup && member.priority.is_some()
         };
         let number = |node: &str| primaries.get(node).copied();
         let to = live().filter(is_ready).min_by_key(|member| number(&member.node));

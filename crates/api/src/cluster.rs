@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::neutron::{ClusterNeutron, NeutronRouterSummary};
-use crate::{InstanceRole, Schema, Severity};
+use crate::{RoleKind, Schema, Severity};
 
 /// The origin of an answer about the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,7 +159,7 @@ pub struct ClusterMemberItem {
     /// The id of the instance on that node.
     pub instance: String,
     /// The role.
-    pub role: InstanceRole,
+    pub role: RoleKind,
     /// Details of the role; null if there are none.
     pub reason: Option<String>,
     /// When the instance took this role, by the clock of its node; null if that is not known.
@@ -398,9 +398,9 @@ pub enum ClusterHistoryItem {
         /// The sequence number on that node.
         seq: i64,
         /// The role before; null if it was not known.
-        from: Option<InstanceRole>,
+        from: Option<RoleKind>,
         /// The role after.
-        to: InstanceRole,
+        to: RoleKind,
         /// Why; null if that is not known.
         cause: Option<String>,
     },

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ClusterBasis, ClusterConnectionState, ClusterFindingItem, ClusterGroupItem, ClusterMemberItem,
-    ClusterNodeItem, ClusterNodeState, GroupState, InstanceRole, Schema,
+    ClusterNodeItem, ClusterNodeState, GroupState, RoleKind, Schema,
 };
 
 /// The state of the cluster at one revision.
@@ -66,9 +66,9 @@ pub enum ClusterChangeKind {
         /// The id of the instance on that node.
         instance: String,
         /// The role before; null for a new instance.
-        from: Option<InstanceRole>,
+        from: Option<RoleKind>,
         /// The role after; null if the instance is no longer published.
-        to: Option<InstanceRole>,
+        to: Option<RoleKind>,
         /// Why the role changed; null if that is not known.
         cause: Option<String>,
     },
@@ -175,7 +175,7 @@ fn placed_members(groups: &[ClusterGroupItem]) -> BTreeMap<MemberKey<'_>, Placed
 }
 
 impl PlacedMember<'_> {
-    fn change(&self, from: Option<InstanceRole>, to: Option<InstanceRole>) -> ClusterChangeKind {
+    fn change(&self, from: Option<RoleKind>, to: Option<RoleKind>) -> ClusterChangeKind {
         ClusterChangeKind::Role {
             group: self.group.id.clone(),
             state: self.group.state,

@@ -11,9 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::rules::drain_check;
-use crate::{
-    CauseItem, ClusterGroupList, FindingList, InstanceItem, InstanceRole, Schema, TargetItem,
-};
+use crate::{CauseItem, ClusterGroupList, FindingList, InstanceItem, RoleKind, Schema, TargetItem};
 
 /// What a node knows when it is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +105,7 @@ pub struct DrainInstance {
     /// The id.
     pub id: String,
     /// The role.
-    pub role: InstanceRole,
+    pub role: RoleKind,
     /// When the instance took this role; null if that is not known.
     pub since: Option<Timestamp>,
     /// Whether the node holds addresses of the instance.

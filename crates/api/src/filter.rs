@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use crate::{EventId, GroupState, InstanceRole};
+use crate::{EventId, GroupState, RoleKind};
 
 /// Selects instances: `GET /v1/instances`. An empty filter selects all.
 ///
@@ -19,7 +19,7 @@ pub struct InstanceFilter {
     /// Addresses of instances, floating ones too: `address`.
     pub addresses: Vec<IpAddr>,
     /// Roles: `role`.
-    pub roles: Vec<InstanceRole>,
+    pub roles: Vec<RoleKind>,
     /// Network namespaces: `netns`. An empty name is the node's own namespace.
     pub netns: Vec<String>,
     /// `neutron`, `keepalived`, `container` or `vipwatch`: `origin`.
@@ -155,7 +155,7 @@ mod tests {
         let filter = InstanceFilter {
             ids: vec!["a&b c".to_owned(), "ü".to_owned()],
             addresses: vec!["2001:db8::1".parse().unwrap()],
-            roles: vec![InstanceRole::Fault],
+            roles: vec![RoleKind::Fault],
             ..InstanceFilter::default()
         };
         let expected = "?id=a%26b%20c&id=%C3%BC&address=2001%3Adb8%3A%3A1&role=fault";

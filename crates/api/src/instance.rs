@@ -6,50 +6,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{AdvertsItem, CauseItem, FindingItem, ReportItem, Schema, TransitionItem};
+use crate::{AdvertsItem, CauseItem, FindingItem, ReportItem, RoleKind, Schema, TransitionItem};
 
 /// The microseconds from the kernel's event to the end of the delivery, by stage (`file`, `announce`, `hook`, `webhook`,
 /// `agent`). A stage is absent if it does not apply or has not ended.
 pub type LatencyMap = BTreeMap<String, i64>;
-
-/// The role of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum InstanceRole {
-    /// The node holds all addresses that decide the role.
-    Primary,
-    /// The node holds some of these addresses.
-    Partial,
-    /// The node holds none of these addresses.
-    Backup,
-    /// The namespace or the link is missing or down.
-    Fault,
-    /// The kernel could not be read.
-    Unknown,
-}
-
-impl InstanceRole {
-    /// All roles, the most serious first.
-    pub const ALL: [Self; 5] =
-        [Self::Fault, Self::Unknown, Self::Partial, Self::Primary, Self::Backup];
-
-    /// The role as it is written in documents.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::Partial => "partial",
-            Self::Backup => "backup",
-            Self::Fault => "fault",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// The role of this name; `None` if there is none.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| role.word() == word)
-    }
-}
 
 /// The origin of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +34,7 @@ pub struct InstanceItem {
     /// The group: the instances of all nodes with the same group share their addresses, and one of them is the primary.
     pub group: String,
     /// The role.
-    pub role: InstanceRole,
+    pub role: RoleKind,
     /// Details of the role, for example the missing link; null if there are none.
     pub reason: Option<String>,
     /// When the instance took this role; null if that is not known.

@@ -34,7 +34,7 @@ mod status;
 mod target;
 
 pub use jiff::Timestamp;
-pub use vipwatch_core::{FindingKind, Severity};
+pub use vipwatch_core::{FindingKind, RoleKind, Severity};
 
 pub use self::adverts::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState};
 pub use self::announcement::{
@@ -65,7 +65,7 @@ pub use self::finding::{ContainerKeepalived, FindingItem, FindingList};
 pub use self::history::{GapItem, GapReason, HistoryDocument, TimelineItem, TransitionItem};
 pub use self::instance::{
     AddressItem, AgentItem, AnswerSource, ConfigProblemItem, FailureItem, InstanceDetail,
-    InstanceItem, InstanceList, InstanceRole, KeepalivedItem, LatencyMap,
+    InstanceItem, InstanceList, KeepalivedItem, LatencyMap,
 };
 pub use self::notification::{
     BatchDocument, NotificationBody, NotificationDocument, ReportDocument, StatesDocument,

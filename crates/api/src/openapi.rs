@@ -13,8 +13,8 @@ use utoipa::openapi::{ObjectBuilder, OpenApi, RefOr, Schema};
 use crate::{
     ClusterChangeCount, ClusterFindingList, ClusterGroupList, ClusterHistory, ClusterNodeList,
     ClusterStatus, ConfigDocument, FindingList, GroupState, HealthDocument, HistoryDocument,
-    InstanceDetail, InstanceList, InstanceRole, NodeStatus, ProblemDocument, ReloadDocument,
-    ReportList, SilenceItem, SilenceList, SilenceRequest, TargetList, VersionDocument,
+    InstanceDetail, InstanceList, NodeStatus, ProblemDocument, ReloadDocument, ReportList,
+    RoleKind, SilenceItem, SilenceList, SilenceRequest, TargetList, VersionDocument,
 };
 
 /// The document.
@@ -135,7 +135,7 @@ describe! {
         params(
             ("id" = Option<Vec<String>>, Query, description = "an id, the beginning of ids, or an address; an exact id has precedence"),
             ("address" = Option<Vec<String>>, Query, description = "an address of the instance, floating ones too"),
-            ("role" = Option<Vec<InstanceRole>>, Query, description = "a role"),
+            ("role" = Option<Vec<RoleKind>>, Query, description = "a role"),
             ("netns" = Option<Vec<String>>, Query, description = "a network namespace; empty for the node's own"),
             ("origin" = Option<Vec<String>>, Query, description = "`neutron`, `keepalived`, `container` or `vipwatch`"),
         ),

@@ -30,12 +30,12 @@ pub struct RoleSummary {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SeveritySummary {
-    /// Findings with the severity `broken`.
-    pub broken: u64,
-    /// Findings with the severity `wrong`.
-    pub wrong: u64,
-    /// Findings with the severity `odd`.
-    pub odd: u64,
+    /// Findings with the severity `critical`.
+    pub critical: u64,
+    /// Findings with the severity `warning`.
+    pub warning: u64,
+    /// Findings with the severity `info`.
+    pub info: u64,
 }
 
 /// The answer to `GET /v1/status`.

@@ -31,9 +31,9 @@ pub(crate) use self::etcd::EtcdOptions;
 pub(crate) use self::hook_runner::HookRunnerArgs;
 pub(crate) use self::output::{Format, OutputOptions};
 pub(crate) use self::query::{
-    DiscoverArgs, DoctorArgs, FailOn, FindingSelection, FindingsArgs, HistoryArgs,
-    ReceiverStatusArgs, ReloadArgs, ShowArgs, SilenceAdd, SilenceArgs, SilenceCommand, StatusArgs,
-    TargetsArgs, VersionArgs, WatchArgs,
+    DiscoverArgs, DoctorArgs, FindingSelection, FindingsArgs, HistoryArgs, ReceiverStatusArgs,
+    ReloadArgs, ShowArgs, SilenceAdd, SilenceArgs, SilenceCommand, StatusArgs, TargetsArgs,
+    VersionArgs, WatchArgs,
 };
 pub(crate) use self::simulate::SimulateArgs;
 pub(crate) use self::source::{NodeOptions, NodeSocketOptions, QueryOptions, config_error};
@@ -132,7 +132,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   vipwatch doctor
   vipwatch doctor web                        # findings about one instance
-  vipwatch doctor -q --fail-on broken        # exit code 1 only if traffic is affected")]
+  vipwatch doctor -q --fail-on critical        # exit code 1 only if traffic is affected")]
     Doctor(DoctorArgs),
     /// Check whether this node can be taken down without a failover: no primary, nothing pending
     #[command(

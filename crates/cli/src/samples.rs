@@ -6,8 +6,8 @@ pub(crate) mod cluster;
 use vipwatch_api::{
     AddressItem, AdvertPresence, AdvertSourceItem, AdvertsItem, AgentItem, AnswerSource,
     CaptureState, CauseItem, ConfigProblemItem, FailingDelivery, FailureItem, FindingItem,
-    FindingList, GapItem, GapReason, HistoryDocument, InstanceDetail, InstanceItem, InstanceRole,
-    KeepalivedItem, LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome, ReportItem, ReportList,
+    FindingList, GapItem, GapReason, HistoryDocument, InstanceDetail, InstanceItem, KeepalivedItem,
+    LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome, ReportItem, ReportList, RoleKind,
     RoleSummary, Schema, Severity, SeveritySummary, SilenceItem, SilenceList, TargetItem,
     TargetKind, TargetList, TimelineItem, Timestamp, TransitionItem, VersionDocument,
 };
@@ -42,7 +42,7 @@ pub(crate) fn cause(word: &str) -> CauseItem {
 }
 
 /// An instance with this role and these addresses.
-pub(crate) fn instance(id: &str, role: InstanceRole, addresses: Vec<AddressItem>) -> InstanceItem {
+pub(crate) fn instance(id: &str, role: RoleKind, addresses: Vec<AddressItem>) -> InstanceItem {
     InstanceItem {
         id: id.to_owned(),
         name: id.to_owned(),
@@ -85,7 +85,7 @@ pub(crate) fn instances() -> Vec<InstanceItem> {
             error: "connection refused".to_owned(),
         }],
         silenced_until: Some(at("17:00:00")),
-        ..instance("VI_1", InstanceRole::Primary, primary)
+        ..instance("VI_1", RoleKind::Primary, primary)
     };
     let router = InstanceItem {
         origin: "neutron".to_owned(),
@@ -93,7 +93,7 @@ pub(crate) fn instances() -> Vec<InstanceItem> {
         since: None,
         ..instance(
             "5e9b1d0c-7a8f-4a52-9d3e-1c2b3a4d5e6f",
-            InstanceRole::Backup,
+            RoleKind::Backup,
             vec![address("169.254.0.1/24", Some(false), false)],
         )
     };
@@ -102,7 +102,7 @@ pub(crate) fn instances() -> Vec<InstanceItem> {
         since: Some(at("14:58:30")),
         ..instance(
             "web",
-            InstanceRole::Fault,
+            RoleKind::Fault,
             vec![address("2001:db8:1234:5678:9abc:def0:1234:5678/64", Some(false), false)],
         )
     };
@@ -110,7 +110,7 @@ pub(crate) fn instances() -> Vec<InstanceItem> {
         reason: Some("holds 1 of 2 addresses".to_owned()),
         ..instance(
             "db",
-            InstanceRole::Partial,
+            RoleKind::Partial,
             vec![
                 address("192.0.2.20/24", Some(true), false),
                 address("192.0.2.21/24", Some(false), false),
@@ -135,11 +135,11 @@ pub(crate) fn node_status() -> NodeStatus {
             fault: 1,
             unknown: 0,
         },
-        findings: SeveritySummary { broken: 1, wrong: 1, odd: 1 },
+        findings: SeveritySummary { critical: 1, warning: 1, info: 1 },
         health: vec![FindingItem {
             id: None,
             name: "node-history".to_owned(),
-            severity: Severity::Wrong,
+            severity: Severity::Warning,
             text: "cannot write /var/lib/vipwatch/history.db: No space left on device".to_owned(),
             hint: "free some space".to_owned(),
             since: Some(at("14:50:00")),
@@ -244,7 +244,7 @@ pub(crate) fn findings() -> FindingList {
         ..finding(
             Some("VI_1"),
             "webhook-failed",
-            Severity::Wrong,
+            Severity::Warning,
             "chat: connection refused",
             "the log has all attempts",
         )
@@ -258,7 +258,7 @@ pub(crate) fn findings() -> FindingList {
             finding(
                 Some("web"),
                 "link-fault",
-                Severity::Broken,
+                Severity::Critical,
                 "eth0 has no carrier",
                 "check the cable and the switch port",
             ),
@@ -268,7 +268,7 @@ pub(crate) fn findings() -> FindingList {
                 ..finding(
                     None,
                     "node-not-running",
-                    Severity::Odd,
+                    Severity::Info,
                     "no vipwatch node runs here",
                     "start it",
                 )

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use vipwatch_api::{InstanceRole, Timestamp};
+use vipwatch_api::{RoleKind, Timestamp};
 use vipwatch_cluster::findings::{EvaluationTime, Evaluator, EvaluatorSettings};
 use vipwatch_cluster::key::{Bucket, ClusterKey, ClusterName, KeySpace, RoleKey};
 use vipwatch_cluster::record::{
@@ -129,11 +129,11 @@ impl Lab {
 /// A Neutron router as a node publishes it.
 fn router(number: usize, node: usize, is_primary: bool, recent: usize) -> RoleRecord {
     let id = format!("{number:08x}-7a8f-4a52-9d3e-1c2b3a4d5e6f");
-    let role = if is_primary { InstanceRole::Primary } else { InstanceRole::Backup };
+    let role = if is_primary { RoleKind::Primary } else { RoleKind::Backup };
     let seq = i64::try_from(number * 7 + node).unwrap_or_default();
     let transition = |back: usize| {
         let back = i64::try_from(back).unwrap_or_default();
-        let (cause, from) = (Some("peer-silent".to_owned()), Some(InstanceRole::Fault));
+        let (cause, from) = (Some("peer-silent".to_owned()), Some(RoleKind::Fault));
         RecentTransition { seq: seq - 3 * back, at: time(-86_400 * back), from, to: role, cause }
     };
     RoleRecord {

@@ -12,7 +12,7 @@ mod shared;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use vipwatch_api::{ClusterNodeState, GroupState, InstanceRole};
+use vipwatch_api::{ClusterNodeState, GroupState, RoleKind};
 
 pub(crate) use self::addresses::compared as compared_addresses;
 pub(crate) use self::shared::SharedAddresses;
@@ -43,7 +43,7 @@ impl GroupMember {
 
     /// Whether the instance holds an address of the group, as far as is known.
     pub fn has_claim(&self) -> bool {
-        matches!(self.record.role, InstanceRole::Primary | InstanceRole::Partial)
+        matches!(self.record.role, RoleKind::Primary | RoleKind::Partial)
     }
 
     /// Whether the node has confirmed its roles after it knew the change with this revision.
@@ -136,7 +136,7 @@ impl Group {
 
 /// Whether a live node says that it does not hold an address.
 fn is_certainly_not_primary(member: &GroupMember) -> bool {
-    member.is_live() && matches!(member.record.role, InstanceRole::Backup | InstanceRole::Fault)
+    member.is_live() && matches!(member.record.role, RoleKind::Backup | RoleKind::Fault)
 }
 
 impl ClusterView {

@@ -4,7 +4,7 @@
 //! A host of Neutron and a node are the same machine if their names are equal. A short name and a name with a domain are not
 //! equal: two machines may share the short name.
 
-use vipwatch_api::{GroupState, InstanceRole};
+use vipwatch_api::{GroupState, RoleKind};
 
 use crate::group::{Group, GroupMember};
 use crate::key::Bucket;
@@ -115,7 +115,7 @@ fn only_primary(group: &Group) -> Option<&GroupMember> {
     let is_router = matches!(group.bucket, Bucket::Router(_));
     let is_comparable = is_router && group.state() == GroupState::OnePrimary;
     let mut claims = group.claims().filter(|_| is_comparable);
-    claims.next().filter(|claim| claim.record.role == InstanceRole::Primary)
+    claims.next().filter(|claim| claim.record.role == RoleKind::Primary)
 }
 
 #[cfg(test)]

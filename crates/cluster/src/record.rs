@@ -10,12 +10,12 @@
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use vipwatch_api::{FindingKind, InstanceRole, Timestamp};
+use vipwatch_api::{FindingKind, RoleKind, Timestamp};
 
 use crate::key::{Bucket, ClusterKey, ClusterName};
 
 /// The number of the format that this release writes, and the greatest that it reads.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// The maximum size of a value in bytes. etcd accepts 1.5 MiB for a whole transaction.
 pub const MAX_VALUE_BYTES: usize = 16 * 1024;
@@ -103,9 +103,9 @@ pub struct RecentTransition {
     pub at: Timestamp,
     /// The role before; `None` if it was not known.
     #[serde(default)]
-    pub from: Option<InstanceRole>,
+    pub from: Option<RoleKind>,
     /// The role after.
-    pub to: InstanceRole,
+    pub to: RoleKind,
     /// Why the role changed; `None` if that is not known.
     #[serde(default)]
     pub cause: Option<String>,
@@ -140,7 +140,7 @@ pub struct RoleRecord {
     /// The sequence number of the last transition. With the epoch it says which of two records is newer.
     pub seq: i64,
     /// The role.
-    pub role: InstanceRole,
+    pub role: RoleKind,
     /// Details of the role; `None` if there are none.
     #[serde(default)]
     pub reason: Option<String>,
@@ -174,7 +174,7 @@ pub struct RoleRecord {
     /// The adverts that the node captures.
     #[serde(default = "unknown")]
     pub adverts: ReceivedAdverts,
-    /// The names of the local findings about this instance that are not merely odd, in order.
+    /// The names of the local findings about this instance that are not merely `info`, in order.
     #[serde(default)]
     pub findings: Vec<String>,
     /// The last transitions, oldest first, at most [`MAX_RECENT`].

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records for the tests of this crate, and a small etcd without a network: it numbers changes as etcd does.
 
-use vipwatch_api::{InstanceRole, Timestamp};
+use vipwatch_api::{RoleKind, Timestamp};
 
 use crate::key::{Bucket, ClusterKey, KeySpace, RoleKey};
 use crate::record::{
@@ -26,7 +26,7 @@ pub(crate) fn router(id: &str) -> Bucket {
 }
 
 /// An instance of VRID 51 with the address 192.0.2.80.
-pub(crate) fn role_record(node: &str, instance: &str, role: InstanceRole) -> RoleRecord {
+pub(crate) fn role_record(node: &str, instance: &str, role: RoleKind) -> RoleRecord {
     RoleRecord {
         schema: FORMAT,
         node: node.to_owned(),
@@ -144,7 +144,7 @@ impl TestCluster {
     }
 
     /// The instance `VI_1` of VRID 51 on a node takes a role.
-    pub(crate) fn role(&mut self, node: &str, role: InstanceRole) -> i64 {
+    pub(crate) fn role(&mut self, node: &str, role: RoleKind) -> i64 {
         self.publish(&vrid_51(), &role_record(node, "VI_1", role))
     }
 }

@@ -16,23 +16,37 @@ pub use self::table::FindingKind;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Severity {
     /// Traffic is lost, or will be lost at the next failover.
-    Broken,
+    Critical,
     /// A component has recorded or published a wrong state.
-    Wrong,
+    Warning,
     /// Unusual, but without effect on traffic.
-    Odd,
+    Info,
 }
 
 impl Severity {
     /// All severities, the most serious first.
-    pub const ALL: [Self; 3] = [Self::Broken, Self::Wrong, Self::Odd];
+    pub const ALL: [Self; 3] = [Self::Critical, Self::Warning, Self::Info];
 
     /// The word for the severity in documents, logs and metrics.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Broken => "broken",
-            Self::Wrong => "wrong",
-            Self::Odd => "odd",
+            Self::Critical => "critical",
+            Self::Warning => "warning",
+            Self::Info => "info",
+        }
+    }
+
+    /// The severity that `word` stands for; `None` for any other word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|severity| severity.word() == word)
+    }
+
+    /// What it means for an operator.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Critical => "traffic is lost, or will be lost at the next failover",
+            Self::Warning => "a component has recorded or published a wrong state",
+            Self::Info => "unusual, but without effect on traffic",
         }
     }
 }

@@ -60,13 +60,7 @@ pub enum Role {
 impl Role {
     /// The name of the role in logs, JSON and the history.
     pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::Partial { .. } => "partial",
-            Self::Backup => "backup",
-            Self::Fault(_) => "fault",
-            Self::Unknown(_) => "unknown",
-        }
+        self.kind().word()
     }
 
     /// The state that Neutron's protocol has for this role; `None` where the agent's state must not change.

@@ -3,40 +3,43 @@
 
 use crate::Role;
 
-/// The five roles. [`Role`] has the same five, with the details that explain them.
+/// The five roles, the most serious first. [`Role`] has the same five, with the details that explain them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum RoleKind {
-    /// The instance holds all its addresses.
-    Primary,
-    /// The instance holds some of its addresses.
-    Partial,
-    /// The instance holds none of its addresses.
-    Backup,
     /// The instance holds none of its addresses, and a link or the namespace is missing or down.
     Fault,
     /// The kernel could not be read.
     Unknown,
+    /// The instance holds some of its addresses.
+    Partial,
+    /// The instance holds all its addresses.
+    Primary,
+    /// The instance holds none of its addresses.
+    Backup,
 }
 
 impl RoleKind {
-    /// All roles.
+    /// All roles, the most serious first.
     pub const ALL: [Self; 5] =
-        [Self::Primary, Self::Partial, Self::Backup, Self::Fault, Self::Unknown];
+        [Self::Fault, Self::Unknown, Self::Partial, Self::Primary, Self::Backup];
 
     /// The word for the role in JSON, in the history and in state files.
-    pub fn as_str(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
-            Self::Primary => "primary",
-            Self::Partial => "partial",
-            Self::Backup => "backup",
             Self::Fault => "fault",
             Self::Unknown => "unknown",
+            Self::Partial => "partial",
+            Self::Primary => "primary",
+            Self::Backup => "backup",
         }
     }
 
     /// The role that `word` stands for; `None` for any other word.
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 }
 
@@ -61,15 +64,15 @@ mod tests {
     #[test]
     fn a_role_and_its_kind_have_the_same_word_and_the_word_is_read_back() {
         let roles = [
-            Role::Primary,
-            Role::Partial { held: 1, total: 2 },
-            Role::Backup,
             Role::Fault(Fault::NoNetns),
             Role::Unknown("permission denied".to_owned()),
+            Role::Partial { held: 1, total: 2 },
+            Role::Primary,
+            Role::Backup,
         ];
         for (role, kind) in roles.iter().zip(RoleKind::ALL) {
-            assert_eq!((role.kind(), role.as_str()), (kind, kind.as_str()));
-            assert_eq!(RoleKind::from_word(kind.as_str()), Some(kind));
+            assert_eq!((role.kind(), role.as_str()), (kind, kind.word()));
+            assert_eq!(RoleKind::from_word(kind.word()), Some(kind));
         }
     }
 

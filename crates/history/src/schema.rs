@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use crate::{HistoryError, event, silence};
 
 /// The format that this program reads and writes.
-pub(crate) const VERSION: i64 = 8;
+pub(crate) const VERSION: i64 = 9;
 
 /// The tables of transitions, roles, runs and deliveries.
 ///

@@ -125,7 +125,7 @@ impl NodeIdentity {
             at: time(SystemTime::now()),
             id: transition.instance.id.to_string(),
             transition: transition.seq,
-            from: transition.from.map(|from| from.as_str().to_owned()),
+            from: transition.from.map(|from| from.word().to_owned()),
             to: transition.to.as_str().to_owned(),
             cause: cause_item(Some(cause)),
         }

@@ -58,7 +58,7 @@ impl Transition {
             at: millis(self.at),
             instance: self.instance.id.to_string(),
             netns: self.instance.netns.as_ref().map(ToString::to_string),
-            from: self.from.map(|from| from.as_str().to_owned()),
+            from: self.from.map(|from| from.word().to_owned()),
             to: self.to.as_str().to_owned(),
             trigger: self.trigger.as_str().to_owned(),
             reason: (!reason.is_empty()).then_some(reason),

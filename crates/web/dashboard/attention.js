@@ -7,11 +7,11 @@ import { address, instanceAddress } from './route.js';
 import { count, counted, words } from './format.js';
 import { findingKey, store } from './store.js';
 
-export const SEVERITIES = ['broken', 'wrong', 'odd'];
+export const SEVERITIES = ['critical', 'warning', 'info'];
 export const SEVERITY_MEANINGS = {
-    broken: 'traffic is lost, or will be lost at the next failover',
-    wrong: 'a component has recorded or published a wrong state',
-    odd: 'unusual, but without effect on traffic',
+    critical: 'traffic is lost, or will be lost at the next failover',
+    warning: 'a component has recorded or published a wrong state',
+    info: 'unusual, but without effect on traffic',
 };
 const MAX_LINES = 6;
 
@@ -38,7 +38,7 @@ export function allFindings() {
 
 /** The number of findings of each severity. */
 export function severityCounts(findings) {
-    const counts = { broken: 0, wrong: 0, odd: 0 };
+    const counts = { critical: 0, warning: 0, info: 0 };
     for (const { severity } of findings) counts[severity] = (counts[severity] ?? 0) + 1;
     return counts;
 }
@@ -124,7 +124,7 @@ function severityLine(findings, failing) {
         parts.push(
             el(
                 'a',
-                { class: 'severity severity-wrong', href: address('findings') },
+                { class: 'severity severity-warning', href: address('findings') },
                 counted(failing, 'failing target'),
             ),
         );
@@ -171,8 +171,8 @@ function targetLine(target) {
     const [first] = target.failing;
     return el(
         'li',
-        { class: 'line line-wrong' },
-        el('span', { class: 'severity severity-wrong' }, 'wrong'),
+        { class: 'line line-warning' },
+        el('span', { class: 'severity severity-warning' }, 'warning'),
         el(
             'span',
             { class: 'line-main' },
@@ -192,8 +192,8 @@ function problemLine(problem) {
     const place = problem.line === null ? problem.file : `${problem.file}:${problem.line}`;
     return el(
         'li',
-        { class: 'line line-odd' },
-        el('span', { class: 'severity severity-odd' }, 'file'),
+        { class: 'line line-info' },
+        el('span', { class: 'severity severity-info' }, 'file'),
         el('span', { class: 'line-main' }, outside(place), ': ', outside(problem.text)),
     );
 }

@@ -115,7 +115,7 @@ export function deliveryPanel(item) {
         el(
             'li',
             null,
-            el('span', { class: 'severity severity-wrong' }, 'fails'),
+            el('span', { class: 'severity severity-warning' }, 'fails'),
             ' ',
             one.stage,
             ' ',

@@ -57,7 +57,7 @@ fn listed_names(text: &str) -> BTreeSet<&str> {
     list.split('"').skip(1).step_by(2).collect()
 }
 
-/// The strings before a severity, which are names of findings: `name: "x", severity: …` and `("x", Severity::Odd, …)`.
+/// The strings before a severity, which are names of findings: `name: "x", severity: …` and `("x", Severity::Info, …)`.
 /// Test code does not count.
 fn produced_names(text: &str) -> BTreeSet<&str> {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
@@ -162,14 +162,14 @@ mod tests {
     #[test]
     fn a_finding_with_a_row_and_a_test_is_complete() {
         let code = "\nfn one() {\n    wait_for(\"new\");\n}\n";
-        let product = "Finding { name: \"new\", severity: Severity::Odd }";
+        let product = "Finding { name: \"new\", severity: Severity::Info }";
         let broken = messages("| odd | `new` | text |\n", "| `new` | `one` |\n", code, product);
         assert_eq!(broken, [""; 0]);
     }
 
     #[test]
     fn a_missing_row_a_missing_test_and_an_unlisted_name_are_found() {
-        let product = "let f = (\"newer\", Severity::Odd, text);";
+        let product = "let f = (\"newer\", Severity::Info, text);";
         let code = "\nfn one() {\n    wait_for(\"new-er\");\n}\n";
         assert_eq!(
             messages("", "| `new` | `one` |\n", code, product),

@@ -8,7 +8,7 @@ fn node(name: &str, state: ClusterNodeState) -> ClusterNodeItem {
     ClusterNodeItem { state, ..sample::node(name) }
 }
 
-fn member(node: &str, role: InstanceRole, priority: Option<u8>) -> ClusterMemberItem {
+fn member(node: &str, role: RoleKind, priority: Option<u8>) -> ClusterMemberItem {
     ClusterMemberItem { priority, ..sample::member(node, role) }
 }
 
@@ -18,8 +18,8 @@ fn live(name: &str) -> ClusterNodeItem {
 
 /// A group with its primary on the node `from`, and backups with priority 90 on the others.
 fn group(number: u32, from: &str, others: &[&str]) -> ClusterGroupItem {
-    let backups = others.iter().map(|node| member(node, InstanceRole::Backup, Some(90)));
-    let primary = member(from, InstanceRole::Primary, Some(100));
+    let backups = others.iter().map(|node| member(node, RoleKind::Backup, Some(90)));
+    let primary = member(from, RoleKind::Primary, Some(100));
     ClusterGroupItem {
         id: format!("router:{number}"),
         state: GroupState::OnePrimary,
@@ -36,9 +36,9 @@ fn the_difference_is_from_the_mean_of_the_live_nodes() {
     let mut groups: Vec<_> = (0..3).map(|number| group(number, "a", &["b"])).collect();
     groups[0].members.push(ClusterMemberItem {
         node_state: ClusterNodeState::Lost,
-        ..member("c", InstanceRole::Primary, None)
+        ..member("c", RoleKind::Primary, None)
     });
-    groups[1].members[1].role = InstanceRole::Fault;
+    groups[1].members[1].role = RoleKind::Fault;
     let balance = balance(basis(), &nodes, &groups);
     assert_eq!(balance.mean, Some(1.5));
     let numbers: Vec<_> =
@@ -69,7 +69,7 @@ fn only_a_live_backup_with_a_known_priority_can_take_over() {
     };
     assert_eq!(of(&|_| {}), 2);
     assert_eq!(of(&|group| group.members[1].priority = None), 0);
-    assert_eq!(of(&|group| group.members[1].role = InstanceRole::Fault), 0);
+    assert_eq!(of(&|group| group.members[1].role = RoleKind::Fault), 0);
     assert_eq!(of(&|group| group.members[1].node_state = ClusterNodeState::Lost), 0);
     assert_eq!(of(&|group| group.state = GroupState::TwoPrimaries), 0);
 }

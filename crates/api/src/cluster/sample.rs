@@ -5,7 +5,7 @@ use super::{
     ClusterBasis, ClusterConnectionState, ClusterMemberItem, ClusterNodeItem, ClusterNodeState,
     ClusterScope, ClusterSource,
 };
-use crate::{InstanceRole, Timestamp};
+use crate::{RoleKind, Timestamp};
 
 /// The basis of an answer from etcd.
 pub(crate) fn basis() -> ClusterBasis {
@@ -40,7 +40,7 @@ pub(crate) fn node(name: &str) -> ClusterNodeItem {
 }
 
 /// The instance `VI_1` on a live node.
-pub(crate) fn member(node: &str, role: InstanceRole) -> ClusterMemberItem {
+pub(crate) fn member(node: &str, role: RoleKind) -> ClusterMemberItem {
     ClusterMemberItem {
         node: node.to_owned(),
         node_state: ClusterNodeState::Live,

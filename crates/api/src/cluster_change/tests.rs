@@ -11,7 +11,7 @@ fn state() -> ClusterState {
         state: GroupState::OnePrimary,
         primaries: vec!["n1".to_owned()],
         addresses: Vec::new(),
-        members: vec![member("n1", InstanceRole::Primary), member("n2", InstanceRole::Backup)],
+        members: vec![member("n1", RoleKind::Primary), member("n2", RoleKind::Backup)],
         findings: Vec::new(),
     }];
     let nodes = ["n1", "n2"].map(node).to_vec();
@@ -22,7 +22,7 @@ fn finding(id: &str) -> ClusterFindingItem {
     ClusterFindingItem {
         id: id.to_owned(),
         name: "cluster-no-primary".to_owned(),
-        severity: Severity::Broken,
+        severity: Severity::Critical,
         confidence: "certain".to_owned(),
         scope: FindingScope::Cluster,
         group: Some("router:a".to_owned()),
@@ -60,7 +60,7 @@ fn a_heartbeat_is_not_a_change() {
 #[test]
 fn a_role_that_changes_appears_and_disappears_is_a_change() {
     let mut after = state();
-    after.groups[0].members[1].role = InstanceRole::Primary;
+    after.groups[0].members[1].role = RoleKind::Primary;
     after.groups[0].members[0].node = "n3".to_owned();
     let words = words(&state(), &after);
     let expected =

@@ -5,7 +5,7 @@
 use super::{DrainFacts, DrainReason};
 use crate::{
     ClusterConnectionState, ClusterGroupList, ClusterMemberItem, ClusterNodeState, InstanceItem,
-    InstanceRole,
+    RoleKind,
 };
 
 /// The other live nodes of the groups of this node.
@@ -37,7 +37,7 @@ impl<'f> ClusterPeers<'f> {
                 let text = "no other live node is backup: the addresses would be on no node";
                 return Some(DrainReason::new("no-backup-elsewhere", Some(&instance.id), text));
             }
-            if instance.role == InstanceRole::Backup && !peers.has_holder {
+            if instance.role == RoleKind::Backup && !peers.has_holder {
                 let text = "no other live node holds the addresses";
                 return Some(DrainReason::new("no-primary", Some(&instance.id), text));
             }
@@ -57,7 +57,7 @@ impl<'f> ClusterPeers<'f> {
     pub(super) fn notes(&self) -> Vec<DrainReason> {
         let is_last = |instance: &&InstanceItem| {
             let peers = self.peers_of(instance);
-            instance.role == InstanceRole::Backup
+            instance.role == RoleKind::Backup
                 && peers.is_some_and(|peers| peers.has_holder && !peers.has_backup)
         };
         let last = self.facts.instances.iter().filter(is_last);
@@ -76,13 +76,13 @@ impl<'f> ClusterPeers<'f> {
         };
         Some(LivePeers {
             has_holder: live().any(|member| holds(member.role)),
-            has_backup: live().any(|member| member.role == InstanceRole::Backup),
+            has_backup: live().any(|member| member.role == RoleKind::Backup),
         })
     }
 }
 
-fn holds(role: InstanceRole) -> bool {
-    matches!(role, InstanceRole::Primary | InstanceRole::Partial)
+fn holds(role: RoleKind) -> bool {
+    matches!(role, RoleKind::Primary | RoleKind::Partial)
 }
 
 #[cfg(test)]

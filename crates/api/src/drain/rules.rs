@@ -16,7 +16,7 @@ use super::cluster::ClusterPeers;
 use super::{
     DrainCheckDocument, DrainFacts, DrainInstance, DrainReason, DrainVerdict, FindingList,
 };
-use crate::{FindingItem, FindingKind, InstanceItem, InstanceRole, Schema, TargetItem};
+use crate::{FindingItem, FindingKind, InstanceItem, RoleKind, Schema, TargetItem};
 
 /// Decides whether the node can be taken down.
 pub fn drain_check(facts: DrainFacts) -> DrainCheckDocument {
@@ -56,7 +56,7 @@ impl DrainReason {
 }
 
 fn holds_addresses(instance: &InstanceItem) -> bool {
-    matches!(instance.role, InstanceRole::Primary | InstanceRole::Partial)
+    matches!(instance.role, RoleKind::Primary | RoleKind::Partial)
 }
 
 /// The findings with this effect.
@@ -73,16 +73,16 @@ fn blocking(facts: &DrainFacts, peers: Option<&ClusterPeers<'_>>) -> Vec<DrainRe
     for instance in &facts.instances {
         let id = Some(instance.id.as_str());
         match instance.role {
-            InstanceRole::Primary => {
+            RoleKind::Primary => {
                 let text = "this node is primary: it holds the addresses";
                 reasons.push(DrainReason::new("primary-here", id, text));
             }
-            InstanceRole::Partial => {
+            RoleKind::Partial => {
                 let details = instance.reason.as_deref().unwrap_or("holds some of the addresses");
                 let text = format!("this node {details}");
                 reasons.push(DrainReason::new("addresses-here", id, text));
             }
-            InstanceRole::Backup | InstanceRole::Fault | InstanceRole::Unknown => {}
+            RoleKind::Backup | RoleKind::Fault | RoleKind::Unknown => {}
         }
         if instance.report.as_ref().is_some_and(|report| report.held) {
             let text = "the receiver holds a report of its monitor back";
@@ -119,7 +119,7 @@ fn pending(target: &TargetItem) -> DrainReason {
 }
 
 fn uncertain(facts: &DrainFacts, peers: Option<&ClusterPeers<'_>>) -> Vec<DrainReason> {
-    let unknown = facts.instances.iter().filter(|one| one.role == InstanceRole::Unknown);
+    let unknown = facts.instances.iter().filter(|one| one.role == RoleKind::Unknown);
     let unknown = unknown.map(|instance| {
         let text = instance.reason.as_deref().unwrap_or("the kernel could not be read");
         DrainReason::new("role-unknown", Some(&instance.id), text)
@@ -156,7 +156,7 @@ fn drain_instances(facts: &DrainFacts) -> Vec<DrainInstance> {
             role: instance.role,
             since: instance.since,
             holds_addresses: holds_addresses(instance) || is_left,
-            loses_backup: instance.role == InstanceRole::Backup && !cannot_take_over,
+            loses_backup: instance.role == RoleKind::Backup && !cannot_take_over,
             findings,
             peer: facts.peers.get(&instance.id).cloned(),
             last_failover: facts.failovers.get(&instance.id).cloned(),

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as Arguments, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
-use vipwatch_api::{ClusterNodeState, GroupState, InstanceRole, Timestamp};
+use vipwatch_api::{ClusterNodeState, GroupState, RoleKind, Severity, Timestamp};
 
-use super::query::role;
+use super::query::{role, severity};
 use super::time::time;
-use super::{EtcdOptions, FailOn, NodeOptions};
+use super::{EtcdOptions, NodeOptions};
 use crate::complete::{cluster_groups, cluster_nodes};
 
 /// The text of `vipwatch cluster --help`.
@@ -57,7 +57,7 @@ pub(crate) enum ClusterCommand {
     #[command(after_help = "Examples:
   vipwatch cluster findings
   vipwatch cluster findings -o wide                  # with the evidence
-  vipwatch cluster findings -q --fail-on broken      # exit code 1 only if traffic is affected")]
+  vipwatch cluster findings -q --fail-on critical      # exit code 1 only if traffic is affected")]
     Findings(ClusterFindingsArgs),
     /// Show the last transitions of all nodes, and the findings, in the order of time
     #[command(after_help = "Examples:
@@ -158,8 +158,8 @@ pub(crate) struct ClusterFindingsArgs {
     #[command(flatten)]
     pub(crate) selection: GroupSelection,
     /// Exit with 1 if there is a finding of this severity or a more serious one
-    #[arg(long, value_enum, value_name = "SEVERITY", default_value = "wrong")]
-    pub(crate) fail_on: FailOn,
+    #[arg(long, value_name = "SEVERITY", value_parser = severity(), default_value = "warning")]
+    pub(crate) fail_on: Severity,
     #[command(flatten)]
     pub(crate) etcd: EtcdOptions,
     #[command(flatten)]
@@ -179,7 +179,7 @@ pub(crate) struct ClusterHistoryArgs {
     pub(crate) until: Option<Timestamp>,
     /// Show only transitions to this role; can be repeated
     #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
-    pub(crate) role: Vec<InstanceRole>,
+    pub(crate) role: Vec<RoleKind>,
     /// Show at most this number of events, the latest ones
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
     pub(crate) limit: usize,

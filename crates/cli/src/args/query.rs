@@ -4,11 +4,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
-use clap::builder::TypedValueParser;
-use clap::{ArgGroup, Args as Arguments, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, Args as Arguments, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
-use vipwatch_api::{InstanceFilter, InstanceRole, Severity, Timestamp};
+use vipwatch_api::{InstanceFilter, RoleKind, Severity, Timestamp};
 use vipwatch_node::config::span;
 
 use super::time::{After, after, time};
@@ -19,10 +18,18 @@ use crate::complete::live_ids;
 const ORIGINS: [&str; 4] = ["neutron", "keepalived", "container", "vipwatch"];
 
 /// Parses the name of a role.
-pub(super) fn role() -> impl TypedValueParser<Value = InstanceRole> {
-    let words = PossibleValuesParser::new(InstanceRole::ALL.map(InstanceRole::word));
+pub(super) fn role() -> impl TypedValueParser<Value = RoleKind> {
+    let words = PossibleValuesParser::new(RoleKind::ALL.map(RoleKind::word));
     // The parser accepts words of roles only.
-    words.map(|word| InstanceRole::from_word(&word).unwrap_or(InstanceRole::Unknown))
+    words.map(|word| RoleKind::from_word(&word).unwrap_or(RoleKind::Unknown))
+}
+
+/// Parses a severity.
+pub(super) fn severity() -> impl TypedValueParser<Value = Severity> {
+    let value = |severity: Severity| PossibleValue::new(severity.word()).help(severity.meaning());
+    let words = PossibleValuesParser::new(Severity::ALL.map(value));
+    // The parser accepts words of severities only.
+    words.map(|word| Severity::from_word(&word).unwrap_or(Severity::Info))
 }
 
 /// `vipwatch status`.
@@ -33,7 +40,7 @@ pub(crate) struct StatusArgs {
     pub(crate) ids: Vec<String>,
     /// Show only instances with this role; can be repeated
     #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
-    pub(crate) role: Vec<InstanceRole>,
+    pub(crate) role: Vec<RoleKind>,
     /// Show only instances in this network namespace; '' for the node's own
     #[arg(long, value_name = "NAME")]
     pub(crate) netns: Option<String>,
@@ -42,7 +49,7 @@ pub(crate) struct StatusArgs {
     pub(crate) origin: Option<String>,
     /// Exit with 1 unless every instance shown has this role
     #[arg(long, value_name = "ROLE", value_parser = role())]
-    pub(crate) expect: Option<InstanceRole>,
+    pub(crate) expect: Option<RoleKind>,
     #[command(flatten)]
     pub(crate) query: QueryOptions,
 }
@@ -71,7 +78,7 @@ pub(crate) struct WatchArgs {
     pub(crate) after: Option<After>,
     /// Show only transitions to this role and their deliveries; can be repeated
     #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
-    pub(crate) role: Vec<InstanceRole>,
+    pub(crate) role: Vec<RoleKind>,
     /// Show only instances in this network namespace; '' for the node's own
     #[arg(long, value_name = "NAME")]
     pub(crate) netns: Option<String>,
@@ -99,7 +106,7 @@ pub(crate) struct HistoryArgs {
     pub(crate) after: Option<After>,
     /// Show only transitions to this role; can be repeated
     #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
-    pub(crate) role: Vec<InstanceRole>,
+    pub(crate) role: Vec<RoleKind>,
     /// Show only instances in this network namespace; '' for the node's own
     #[arg(long, value_name = "NAME")]
     pub(crate) netns: Option<String>,
@@ -116,28 +123,6 @@ pub(crate) struct HistoryArgs {
     pub(crate) query: QueryOptions,
 }
 
-/// The values of `--fail-on`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FailOn {
-    /// Traffic is lost, or will be lost at the next failover
-    Broken,
-    /// Also wrong states and failed deliveries
-    Wrong,
-    /// All findings
-    Odd,
-}
-
-impl FailOn {
-    /// The least serious finding that makes the command fail.
-    pub(crate) fn severity(self) -> Severity {
-        match self {
-            Self::Broken => Severity::Broken,
-            Self::Wrong => Severity::Wrong,
-            Self::Odd => Severity::Odd,
-        }
-    }
-}
-
 /// The filters of `vipwatch doctor` and `vipwatch findings`.
 #[derive(Debug, Arguments)]
 pub(crate) struct FindingSelection {
@@ -146,7 +131,7 @@ pub(crate) struct FindingSelection {
     ids: Vec<String>,
     /// Show only findings about instances with this role; can be repeated
     #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
-    role: Vec<InstanceRole>,
+    role: Vec<RoleKind>,
     /// Show only findings about instances in this network namespace; '' for the node's own
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
@@ -187,8 +172,8 @@ pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) selection: FindingSelection,
     /// Exit with 1 if there is a finding of this severity or a more serious one
-    #[arg(long, value_enum, value_name = "SEVERITY", default_value = "wrong")]
-    pub(crate) fail_on: FailOn,
+    #[arg(long, value_name = "SEVERITY", value_parser = severity(), default_value = "warning")]
+    pub(crate) fail_on: Severity,
     #[command(flatten)]
     pub(crate) query: QueryOptions,
 }
@@ -199,8 +184,8 @@ pub(crate) struct FindingsArgs {
     #[command(flatten)]
     pub(crate) selection: FindingSelection,
     /// Exit with 1 if there is a finding of this severity or a more serious one
-    #[arg(long, value_enum, value_name = "SEVERITY", default_value = "wrong")]
-    pub(crate) fail_on: FailOn,
+    #[arg(long, value_name = "SEVERITY", value_parser = severity(), default_value = "warning")]
+    pub(crate) fail_on: Severity,
     #[command(flatten)]
     pub(crate) node: NodeOptions,
 }

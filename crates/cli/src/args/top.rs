@@ -2,7 +2,7 @@
 //! The arguments of `vipwatch top`.
 
 use clap::{Args as Arguments, ValueEnum};
-use vipwatch_api::InstanceRole;
+use vipwatch_api::RoleKind;
 
 use super::NodeSocketOptions;
 use super::query::role;
@@ -15,7 +15,7 @@ pub(crate) struct TopArgs {
     pub(crate) text: Option<String>,
     /// Show only instances with this role; can be repeated
     #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
-    pub(crate) role: Vec<InstanceRole>,
+    pub(crate) role: Vec<RoleKind>,
     /// Sort by this column
     #[arg(long, value_enum, value_name = "COLUMN", default_value_t)]
     pub(crate) sort: SortKey,

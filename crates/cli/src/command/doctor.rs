@@ -11,7 +11,7 @@ use vipwatch_api::{
 };
 
 use self::groups::push_groups;
-use crate::args::{DoctorArgs, FailOn, FindingSelection, FindingsArgs, OutputOptions};
+use crate::args::{DoctorArgs, FindingSelection, FindingsArgs, OutputOptions};
 use crate::failure::{CommandError, ExitStatus, note};
 use crate::output::{self, Page, Style, count, push_line, severity_counts};
 use crate::source::{query, query_node};
@@ -91,9 +91,9 @@ fn select<E>(
 }
 
 /// An error if there are findings of the severity in `fail_on`, or more serious ones.
-fn check(answer: &FindingList, fail_on: FailOn) -> Result<(), CommandError> {
+fn check(answer: &FindingList, fail_on: Severity) -> Result<(), CommandError> {
     // The most serious severity is the smallest.
-    let is_serious = |finding: &&FindingItem| finding.severity <= fail_on.severity();
+    let is_serious = |finding: &&FindingItem| finding.severity <= fail_on;
     match answer.items.iter().filter(is_serious).count() {
         0 => Ok(()),
         number => Err(CommandError::new(ExitStatus::No, count(number, "finding"))),
@@ -104,11 +104,11 @@ impl Page for FindingList {
     fn text(&self, style: &Style) -> String {
         let instances = count(usize::try_from(self.instances).unwrap_or(usize::MAX), "instance");
         let mut page = String::new();
-        for severity in [Severity::Broken, Severity::Wrong, Severity::Odd] {
+        for severity in Severity::ALL {
             let findings: Vec<_> =
                 self.items.iter().filter(|item| item.severity == severity).collect();
             if !findings.is_empty() {
-                push_line(&mut page, &format!("{}: {}", severity.word(), meaning(severity)));
+                push_line(&mut page, &format!("{}: {}", severity.word(), severity.meaning()));
                 push_groups(&mut page, &findings, style);
                 page.push('\n');
             }
@@ -135,14 +135,6 @@ impl Page for FindingList {
             None => item.name.clone(),
         };
         self.items.iter().map(name).collect()
-    }
-}
-
-pub(super) fn meaning(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Broken => "traffic is lost, or will be lost at the next failover",
-        Severity::Wrong => "a component has recorded or published a wrong state",
-        Severity::Odd => "unusual, but without effect on traffic",
     }
 }
 
@@ -226,7 +218,7 @@ mod tests {
         let mut list = samples::findings();
         list.items.truncate(1);
         list.too_young = 0;
-        assert!(list.text(&Style::of_tests()).ends_with("\n1 finding (1 broken), 4 instances\n"));
+        assert!(list.text(&Style::of_tests()).ends_with("\n1 finding (1 critical), 4 instances\n"));
         list.items.clear();
         assert_eq!(list.text(&Style::of_tests()), "no findings, 4 instances\n");
     }
@@ -236,10 +228,10 @@ mod tests {
         let mut list = samples::findings();
         let code =
             |list: &FindingList, fail_on| check(list, fail_on).err().map(|error| error.message);
-        assert_eq!(code(&list, FailOn::Broken).as_deref(), Some("1 finding"));
-        assert_eq!(code(&list, FailOn::Wrong).as_deref(), Some("2 findings"));
-        assert_eq!(code(&list, FailOn::Odd).as_deref(), Some("3 findings"));
-        list.items.retain(|item| item.severity == Severity::Odd);
-        assert_eq!(code(&list, FailOn::Wrong), None);
+        assert_eq!(code(&list, Severity::Critical).as_deref(), Some("1 finding"));
+        assert_eq!(code(&list, Severity::Warning).as_deref(), Some("2 findings"));
+        assert_eq!(code(&list, Severity::Info).as_deref(), Some("3 findings"));
+        list.items.retain(|item| item.severity == Severity::Info);
+        assert_eq!(code(&list, Severity::Warning), None);
     }
 }

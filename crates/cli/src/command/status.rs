@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use vipwatch_api::{
-    AnswerSource, ConfigProblemItem, FindingKind, InstanceFilter, InstanceItem, InstanceRole,
-    NodeStatus, SeveritySummary, SilenceItem,
+    AnswerSource, ConfigProblemItem, FindingKind, InstanceFilter, InstanceItem, NodeStatus,
+    RoleKind, SeveritySummary, SilenceItem,
 };
 
 use crate::args::StatusArgs;
@@ -49,7 +49,7 @@ struct StatusDocument {
 impl Page for StatusDocument {
     fn text(&self, style: &Style) -> String {
         let mut instances: Vec<&InstanceItem> = self.instances.iter().collect();
-        instances.sort_by_key(|instance| role_order(instance.role));
+        instances.sort_by_key(|instance| instance.role);
         let mut page = String::new();
         if instances.is_empty() {
             page.push_str(match self.status.roles.instances {
@@ -166,11 +166,6 @@ fn wide_row(instance: &InstanceItem, style: &Style) -> Vec<String> {
     ]
 }
 
-/// The place of a role in a list: the most serious first.
-pub(super) fn role_order(role: InstanceRole) -> usize {
-    InstanceRole::ALL.iter().position(|other| *other == role).unwrap_or(InstanceRole::ALL.len())
-}
-
 /// The reason of the role, findings, a silence and failed deliveries.
 pub(super) fn details(instance: &InstanceItem) -> String {
     let failures = instance
@@ -190,8 +185,8 @@ pub(super) fn details(instance: &InstanceItem) -> String {
 }
 
 /// The number of instances with each role, without zeros: `1 fault, 3 primary, 2 backup`.
-pub(super) fn role_counts(instances: &(impl Iterator<Item = InstanceRole> + Clone)) -> String {
-    use InstanceRole::{Backup, Fault, Partial, Primary, Unknown};
+pub(super) fn role_counts(instances: &(impl Iterator<Item = RoleKind> + Clone)) -> String {
+    use RoleKind::{Backup, Fault, Partial, Primary, Unknown};
     let roles = [Primary, Backup, Partial, Fault, Unknown];
     let count = |role| instances.clone().filter(|other| *other == role).count();
     let counts = roles.map(|role| (count(role), role.word()));
@@ -201,8 +196,8 @@ pub(super) fn role_counts(instances: &(impl Iterator<Item = InstanceRole> + Clon
 
 /// The number of findings about instances, and the command that shows them; `None` if there are none.
 fn finding_counts(findings: &SeveritySummary) -> Option<String> {
-    let SeveritySummary { broken, wrong, odd } = *findings;
-    let counts = [(broken, "broken"), (wrong, "wrong"), (odd, "odd")];
+    let SeveritySummary { critical, warning, info } = *findings;
+    let counts = [(critical, "critical"), (warning, "warning"), (info, "info")];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
     let is_empty = counts.is_empty();
@@ -224,7 +219,7 @@ pub(super) fn problem_text(problem: &ConfigProblemItem) -> String {
 
 /// An error if the kernel was read without permission to enter a namespace.
 fn check_permission(document: &StatusDocument) -> Result<(), CommandError> {
-    let is_unknown = |instance: &InstanceItem| instance.role == InstanceRole::Unknown;
+    let is_unknown = |instance: &InstanceItem| instance.role == RoleKind::Unknown;
     let is_root = rustix::process::geteuid().is_root();
     if document.status.source == AnswerSource::Node
         || is_root
@@ -237,10 +232,7 @@ fn check_permission(document: &StatusDocument) -> Result<(), CommandError> {
 }
 
 /// An error if a role differs from `--expect`.
-fn check_expectation(
-    instances: &[InstanceItem],
-    expected: InstanceRole,
-) -> Result<(), CommandError> {
+fn check_expectation(instances: &[InstanceItem], expected: RoleKind) -> Result<(), CommandError> {
     let others = instances.iter().filter(|instance| instance.role != expected).count();
     let message = match (instances.len(), others) {
         (0, _) => "there is no instance to compare with --expect".to_owned(),
@@ -308,11 +300,11 @@ mod tests {
 
     #[test]
     fn an_expectation_counts_the_instances_that_differ() {
-        let error = check_expectation(&samples::instances(), InstanceRole::Primary).unwrap_err();
+        let error = check_expectation(&samples::instances(), RoleKind::Primary).unwrap_err();
         assert_eq!(
             (error.code, error.message.as_str()),
             (ExitStatus::No, "3 of 4 are not primary")
         );
-        assert!(check_expectation(&[], InstanceRole::Primary).is_err());
+        assert!(check_expectation(&[], RoleKind::Primary).is_err());
     }
 }

@@ -49,11 +49,10 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// The number of findings of each severity, without zeros: `1 broken, 2 odd`.
+/// The number of findings of each severity, without zeros: `1 critical, 2 info`.
 pub(crate) fn severity_counts(findings: &[FindingItem]) -> String {
-    let each = [Severity::Broken, Severity::Wrong, Severity::Odd];
     let number = |one| findings.iter().filter(|finding| finding.severity == one).count();
-    let numbers = each.map(|one| (number(one), one.word()));
+    let numbers = Severity::ALL.map(|one| (number(one), one.word()));
     let texts = numbers.iter().filter(|(number, _)| *number > 0);
     texts.map(|(number, word)| format!("{number} {word}")).collect::<Vec<_>>().join(", ")
 }

@@ -5,8 +5,8 @@ use vipwatch_api::{
     ClusterBasis, ClusterConnectionState, ClusterFindingItem, ClusterFindingList, ClusterGroupItem,
     ClusterGroupList, ClusterHistory, ClusterHistoryItem, ClusterMemberItem, ClusterNeutron,
     ClusterNodeItem, ClusterNodeList, ClusterNodeState, ClusterScope, ClusterSource, ClusterState,
-    ClusterStatus, FindingScope, GroupState, GroupSummary, IgnoredSummary, InstanceRole,
-    NeutronRouterSummary, NodeSummary, Schema, Severity,
+    ClusterStatus, FindingScope, GroupState, GroupSummary, IgnoredSummary, NeutronRouterSummary,
+    NodeSummary, RoleKind, Schema, Severity,
 };
 
 use super::at;
@@ -37,7 +37,7 @@ pub(crate) fn stale_basis() -> ClusterBasis {
     }
 }
 
-fn member(node: &str, instance: &str, role: InstanceRole, priority: u8) -> ClusterMemberItem {
+fn member(node: &str, instance: &str, role: RoleKind, priority: u8) -> ClusterMemberItem {
     let is_lost = node == "net-3";
     ClusterMemberItem {
         node: node.to_owned(),
@@ -58,7 +58,7 @@ fn member(node: &str, instance: &str, role: InstanceRole, priority: u8) -> Clust
 fn group(id: &str, state: GroupState, members: Vec<ClusterMemberItem>) -> ClusterGroupItem {
     let holds = |member: &&ClusterMemberItem| {
         let is_live = member.node_state == ClusterNodeState::Live;
-        is_live && matches!(member.role, InstanceRole::Primary | InstanceRole::Partial)
+        is_live && matches!(member.role, RoleKind::Primary | RoleKind::Partial)
     };
     ClusterGroupItem {
         id: id.to_owned(),
@@ -72,7 +72,7 @@ fn group(id: &str, state: GroupState, members: Vec<ClusterMemberItem>) -> Cluste
 
 /// A group in each state.
 pub(crate) fn groups() -> ClusterGroupList {
-    use InstanceRole::{Backup, Fault, Primary};
+    use RoleKind::{Backup, Fault, Primary};
     let two = vec![member("net-1", "VI_1", Primary, 100), member("net-2", "VI_1", Primary, 50)];
     let none = vec![member("net-1", "db", Backup, 100), member("net-2", "db", Fault, 50)];
     let unclear = vec![
@@ -119,8 +119,8 @@ pub(crate) fn many_groups(number: u32) -> ClusterGroupList {
     let items = (1..=number).map(|number| {
         let id = format!("router-{number:02}");
         let members = vec![
-            member("net-1", &id, InstanceRole::Primary, 100),
-            member("net-2", &id, InstanceRole::Backup, 90),
+            member("net-1", &id, RoleKind::Primary, 100),
+            member("net-2", &id, RoleKind::Backup, 90),
         ];
         group(&format!("router:{id}"), GroupState::OnePrimary, members)
     });
@@ -190,7 +190,7 @@ fn finding(id: &str, name: &str, group: Option<&str>, nodes: &[&str]) -> Cluster
     ClusterFindingItem {
         id: id.to_owned(),
         name: name.to_owned(),
-        severity: Severity::Broken,
+        severity: Severity::Critical,
         confidence: "certain".to_owned(),
         scope: FindingScope::Cluster,
         group: group.map(str::to_owned),
@@ -218,7 +218,7 @@ pub(crate) fn findings() -> ClusterFindingList {
         ..finding("760-cluster-node-lost", "cluster-node-lost", None, &["net-3"])
     };
     let different = ClusterFindingItem {
-        severity: Severity::Wrong,
+        severity: Severity::Warning,
         confidence: "probable".to_owned(),
         scope: FindingScope::Local,
         text: "net-1 has 192.0.2.10 and 192.0.2.11, net-2 has 192.0.2.10".to_owned(),
@@ -242,8 +242,8 @@ pub(crate) fn findings() -> ClusterFindingList {
 
 /// A failover, and a finding that was opened and has ended.
 pub(crate) fn history() -> ClusterHistory {
-    let transition = |time: &str, node: &str, from: InstanceRole, to: InstanceRole| {
-        ClusterHistoryItem::Transition {
+    let transition =
+        |time: &str, node: &str, from: RoleKind, to: RoleKind| ClusterHistoryItem::Transition {
             at: at(time),
             group: "vrrp:ipv4:51:192.0.2.10".to_owned(),
             node: node.to_owned(),
@@ -252,14 +252,13 @@ pub(crate) fn history() -> ClusterHistory {
             from: Some(from),
             to,
             cause: Some("peer-silent".to_owned()),
-        }
-    };
+        };
     let finding = findings().items.swap_remove(0);
     let (opened, closed) = (at("14:50:04"), at("14:50:09.5"));
     let items = vec![
-        transition("14:50:00.25", "net-2", InstanceRole::Backup, InstanceRole::Primary),
+        transition("14:50:00.25", "net-2", RoleKind::Backup, RoleKind::Primary),
         ClusterHistoryItem::FindingOpened { at: opened, finding: finding.clone() },
-        transition("14:50:09.25", "net-1", InstanceRole::Primary, InstanceRole::Backup),
+        transition("14:50:09.25", "net-1", RoleKind::Primary, RoleKind::Backup),
         ClusterHistoryItem::FindingClosed {
             at: closed,
             finding: ClusterFindingItem { closed: Some(closed), ..finding },

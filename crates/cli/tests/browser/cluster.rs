@@ -21,7 +21,7 @@ fn send_cluster(page: &Page, groups: usize, connection: &str) {
          primaries: number === 0 ? ['net-1', 'net-2'] : ['net-2'], addresses: [`10.0.${{number >> 8}}.${{number & 255}}/32`],\
          members: [member('net-1', number === 0 ? 'primary' : 'backup', `r-${{number}}`), member('net-2', 'primary', `r-${{number}}`),\
          member('net-3', 'backup', `r-${{number}}`)], findings: number === 0 ? ['cluster-two-primaries'] : []}});\
-         const finding = {{id: '1', name: 'cluster-two-primaries', severity: 'broken', confidence: 'certain', scope: 'cluster',\
+         const finding = {{id: '1', name: 'cluster-two-primaries', severity: 'critical', confidence: 'certain', scope: 'cluster',\
          group: 'router:r-0', nodes: ['net-1', 'net-2'], text: 'net-1 and net-2 hold 10.0.0.0', hint: 'look at both', evidence: [],\
          opened: '2026-11-16T14:58:00Z', closed: null, reporter: 'net-1', delivered: []}};\
          const send = (name, items) => {{ for (let at = 0; at === 0 || at < items.length; at += 250)\

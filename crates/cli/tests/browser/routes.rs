@@ -69,7 +69,7 @@ fn every_view_can_be_opened_by_its_address() {
         "the problem",
         "document.querySelector('.notice:not([hidden])')?.innerText.includes('nothing')",
     );
-    page.visit("#/findings?severity=odd");
+    page.visit("#/findings?severity=info");
     page.wait_for_content("No finding matches the filter");
     page.visit("#/instance/nothing");
     page.wait_for_content("there is no instance \"nothing\" on this node");

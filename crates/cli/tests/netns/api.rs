@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use vipwatch_api::client::{Client, ClientError};
 use vipwatch_api::{
     AnswerSource, ConfigDocument, FindingItem, FindingList, HealthDocument, HistoryDocument,
-    HistoryFilter, InstanceDetail, InstanceList, InstanceRole, NodeStatus, SilenceItem,
-    SilenceList, TargetList, TimelineItem, VersionDocument,
+    HistoryFilter, InstanceDetail, InstanceList, NodeStatus, RoleKind, SilenceItem, SilenceList,
+    TargetList, TimelineItem, VersionDocument,
 };
 use vipwatch_testkit::{Lab, NodeFixture, Routers, wait_for};
 
@@ -20,7 +20,7 @@ fn ids(list: &InstanceList) -> Vec<&str> {
     list.items.iter().map(|item| item.id.as_str()).collect()
 }
 
-fn wait_for_instance(fixture: &NodeFixture, id: &str, role: InstanceRole) {
+fn wait_for_instance(fixture: &NodeFixture, id: &str, role: RoleKind) {
     wait_for(role.word(), || {
         let detail: InstanceDetail = get(fixture, &format!("/v1/instances/{id}"));
         (detail.instance.role == role).then_some(())
@@ -33,7 +33,7 @@ fn curl_reads_each_route_of_a_node() {
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let node = fixture.start();
     netns.ip(ADD_VIP);
-    wait_for_instance(&fixture, "VI_1", InstanceRole::Primary);
+    wait_for_instance(&fixture, "VI_1", RoleKind::Primary);
     let status: NodeStatus = get(&fixture, "/v1/status");
     assert_eq!(
         (status.source, status.roles.instances, status.roles.primary),
@@ -43,7 +43,7 @@ fn curl_reads_each_route_of_a_node() {
     let list: InstanceList = get(&fixture, "/v1/instances");
     assert_eq!(
         (list.items[0].role, list.items[0].addresses[0].held),
-        (InstanceRole::Primary, Some(true))
+        (RoleKind::Primary, Some(true))
     );
     let detail: InstanceDetail = wait_for("the transition in the history", || {
         let detail: InstanceDetail = get(&fixture, "/v1/instances/VI_1");
@@ -116,7 +116,10 @@ fn status_counts_the_findings_and_deliveries_that_the_other_routes_list() {
         (names == ["node-configuration", "webhook-failed"]).then_some(())
     });
     let status: NodeStatus = get(&fixture, "/v1/status");
-    assert_eq!((status.findings.broken, status.findings.wrong, status.findings.odd), (0, 2, 0));
+    assert_eq!(
+        (status.findings.critical, status.findings.warning, status.findings.info),
+        (0, 2, 0)
+    );
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn instances_are_selected_by_id_address_role_namespace_and_origin() {
     let (netns, fixture) = fixture_with(&lab, &instances);
     let _node = fixture.start();
     netns.ip("address add 192.0.2.1/24 dev eth0");
-    wait_for_instance(&fixture, "VI_1", InstanceRole::Primary);
+    wait_for_instance(&fixture, "VI_1", RoleKind::Primary);
     let select = |query: &str| -> Vec<String> {
         let list: InstanceList = get(&fixture, &format!("/v1/instances?{query}"));
         ids(&list).into_iter().map(str::to_owned).collect()
@@ -174,9 +177,9 @@ fn the_history_is_read_in_pages_without_omission_or_repetition() {
     let _node = fixture.start();
     for _ in 0..3 {
         netns.ip(ADD_VIP);
-        wait_for_instance(&fixture, "VI_1", InstanceRole::Primary);
+        wait_for_instance(&fixture, "VI_1", RoleKind::Primary);
         netns.ip(REMOVE_VIP);
-        wait_for_instance(&fixture, "VI_1", InstanceRole::Backup);
+        wait_for_instance(&fixture, "VI_1", RoleKind::Backup);
     }
     let client = Client::new(fixture.socket());
     let all: Vec<TimelineItem> = wait_for("7 transitions", || {

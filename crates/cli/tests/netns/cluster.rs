@@ -295,7 +295,7 @@ fn a_finding_about_a_group_is_in_the_history_of_its_nodes_across_a_restart() {
 /// A finding that no node has found.
 fn forged(id: &str, notified: &[&str]) -> String {
     let record = serde_json::json!({
-        "schema": 1, "id": id, "name": "cluster-two-primaries", "severity": "broken", "confidence": "certain",
+        "schema": 1, "id": id, "name": "cluster-two-primaries", "severity": "critical", "confidence": "certain",
         "group": GROUP, "nodes": ["a", "b"], "text": "CANARY \u{1b}[2J", "hint": "CANARY", "evidence": ["CANARY"],
         "opened": "2026-01-01T00:00:00Z", "changed": "2026-01-01T00:00:00Z", "reporter": "CANARY",
         "notified_open": notified,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
 use serde_json::Value;
-use vipwatch_api::{InstanceRole, Severity, Timestamp};
+use vipwatch_api::{RoleKind, Severity, Timestamp};
 use vipwatch_cluster::key::{Bucket, ClusterKey, ClusterName, KeySpace, RoleKey};
 use vipwatch_cluster::record::{
     Confidence, FORMAT, FindingRecord, MemberRecord, MemberState, NodeRecord, ReceivedAdverts,
@@ -76,7 +76,7 @@ impl<'a> Publisher<'a> {
     }
 
     /// The role of VRID 51 on a node.
-    fn role(&self, node: &str, role: InstanceRole, priority: u8) {
+    fn role(&self, node: &str, role: RoleKind, priority: u8) {
         let record = RoleRecord {
             schema: FORMAT,
             node: node.to_owned(),
@@ -112,7 +112,7 @@ impl<'a> Publisher<'a> {
             schema: FORMAT,
             id: "7-cluster-two-primaries".to_owned(),
             name: "cluster-two-primaries".to_owned(),
-            severity: Severity::Broken,
+            severity: Severity::Critical,
             confidence: Confidence::Certain,
             group: Some("vrrp:ipv4:51:192.0.2.10".to_owned()),
             nodes: vec!["net-1".to_owned(), "net-2".to_owned()],
@@ -197,8 +197,8 @@ fn a_laptop_with_the_address_of_etcd_sees_nodes_groups_findings_and_balance() {
     let publisher = Publisher::new(&etcd, "default");
     publisher.node("net-1");
     publisher.node("net-2");
-    publisher.role("net-1", InstanceRole::Primary, 100);
-    publisher.role("net-2", InstanceRole::Primary, 50);
+    publisher.role("net-1", RoleKind::Primary, 100);
+    publisher.role("net-2", RoleKind::Primary, 50);
     publisher.finding();
     let url = etcd.endpoint(0);
 
@@ -219,7 +219,7 @@ fn a_laptop_with_the_address_of_etcd_sees_nodes_groups_findings_and_balance() {
     assert!(text.contains("1 of 1 are not one-primary"), "{text}");
     let (code, text) = run(&["cluster", "--etcd", &url, "findings", "-q"]);
     assert_eq!(code, 1, "{text}");
-    publisher.role("net-2", InstanceRole::Backup, 50);
+    publisher.role("net-2", RoleKind::Backup, 50);
     let (code, text) = run(&["cluster", "status", "--etcd", &url, "--expect", "one-primary"]);
     assert_eq!(code, 0, "{text}");
     let (code, text) = run(&["cluster", "status", "--etcd", &url, "--address", "192.0.2.99"]);
@@ -234,17 +234,17 @@ fn a_watch_prints_changes_of_roles_nodes_and_findings_and_survives_a_restart_of_
     let publisher = Publisher::new(&etcd, "default");
     publisher.node("net-1");
     publisher.node("net-2");
-    publisher.role("net-1", InstanceRole::Primary, 100);
-    publisher.role("net-2", InstanceRole::Backup, 50);
+    publisher.role("net-1", RoleKind::Primary, 100);
+    publisher.role("net-2", RoleKind::Backup, 50);
     let url = etcd.endpoint(0);
     let watch = ClusterWatch::new(lab.path(), &["cluster", "watch", "--etcd", &url]);
     watch.wait_for_line(&["now", "vrrp:ipv4:51:192.0.2.10", "one-primary: net-1"]);
 
-    publisher.role("net-2", InstanceRole::Primary, 50);
+    publisher.role("net-2", RoleKind::Primary, 50);
     watch.wait_for_line(&["net-2/VI_1", "backup → primary", "[two-primaries: net-1, net-2]"]);
     publisher.finding();
-    watch.wait_for_line(&["finding cluster-two-primaries: net-1 and net-2 hold", "(broken)"]);
-    publisher.role("net-1", InstanceRole::Backup, 100);
+    watch.wait_for_line(&["finding cluster-two-primaries: net-1 and net-2 hold", "(critical)"]);
+    publisher.role("net-1", RoleKind::Backup, 100);
     publisher.delete(&Publisher::finding_key());
     watch.wait_for_line(&["net-1/VI_1", "primary → backup"]);
     watch.wait_for_line(&["finding cluster-two-primaries has ended"]);
@@ -295,8 +295,8 @@ fn a_status_names_the_nodes_with_claims_that_are_not_confirmed() {
     let publisher = Publisher::new(&etcd, "default");
     publisher.node("net-1");
     publisher.node_at("net-2", 0);
-    publisher.role("net-1", InstanceRole::Primary, 100);
-    publisher.role("net-2", InstanceRole::Primary, 50);
+    publisher.role("net-1", RoleKind::Primary, 100);
+    publisher.role("net-2", RoleKind::Primary, 50);
     let status = json(&etcd.endpoint(0), &["status"]);
     assert_eq!(status["items"][0]["state"], "unknown", "{status}");
     let sentences = status["unknown"].to_string();

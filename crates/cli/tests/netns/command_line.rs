@@ -176,7 +176,7 @@ fn the_exit_code_of_doctor_tells_a_missing_node_from_a_healthy_one() {
     assert_eq!(names(&["doctor", "--direct"]), [""; 0], "it is not known whether a node runs");
     assert!(node.stop().success());
     assert_eq!((code(&["doctor"]), code(&["findings"])), (Some(4), Some(4)));
-    assert_eq!(code(&["doctor", "--fail-on", "broken", "-q"]), Some(4));
+    assert_eq!(code(&["doctor", "--fail-on", "critical", "-q"]), Some(4));
     assert_eq!(names(&["doctor"]), ["node-not-running"]);
     let printed = fixture.run_text(&["doctor"]);
     assert!(printed.contains("systemctl start vipwatch-node"), "{printed}");

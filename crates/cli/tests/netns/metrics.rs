@@ -102,7 +102,7 @@ fn deliveries_announcements_and_the_main_loop_are_counted() {
         let text = classic(&fixture, "/metrics");
         let failed =
             "vipwatch_outlet_given_up_total{target=\"fails\",kind=\"hook\",source=\"node\"}";
-        let finding = "vipwatch_findings{name=\"hook-failed\",severity=\"wrong\"}";
+        let finding = "vipwatch_findings{name=\"hook-failed\",severity=\"warning\"}";
         let is_complete = count(&text, "announce") == Some(1.0)
             && value(&text, failed) == Some(1.0)
             && value(&text, finding) == Some(1.0);

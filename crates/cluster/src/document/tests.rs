@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the documents.
 
-use vipwatch_api::InstanceRole::{Backup, Primary};
+use vipwatch_api::RoleKind::{Backup, Primary};
 use vipwatch_api::{ClusterConnectionState, ClusterHistoryItem, ClusterScope, ClusterSource};
 
 use super::*;

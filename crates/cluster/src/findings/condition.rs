@@ -6,7 +6,7 @@ mod settings;
 
 use std::time::Duration;
 
-use vipwatch_api::InstanceRole;
+use vipwatch_api::RoleKind;
 use vipwatch_core::FindingKind;
 use vipwatch_core::finding::FindingEvidence;
 
@@ -121,7 +121,7 @@ fn ambiguous(group: &Group) -> FindingCondition {
 }
 
 fn disagreement(group: &Group) -> Option<FindingCondition> {
-    // `report-missing` is published only if an old report differs: a monitor that has never reported is merely odd.
+    // `report-missing` is published only if an old report differs: a monitor that has never reported is merely `info`.
     let is_disagreement = |name: &&String| {
         let kind = FindingKind::from_name(name);
         kind.is_some_and(|kind| kind.evidence() == FindingEvidence::OtherSource)
@@ -181,5 +181,5 @@ pub(super) fn listed(names: &[String]) -> String {
 
 /// Whether a live node says that it is ready to take over.
 fn is_live_backup(member: &GroupMember) -> bool {
-    member.is_live() && member.record.role == InstanceRole::Backup
+    member.is_live() && member.record.role == RoleKind::Backup
 }

@@ -8,8 +8,8 @@ mod limits;
 mod neutron;
 mod schedules;
 
-use vipwatch_api::InstanceRole;
-use vipwatch_api::InstanceRole::{Backup, Fault, Partial, Primary};
+use vipwatch_api::RoleKind;
+use vipwatch_api::RoleKind::{Backup, Fault, Partial, Primary};
 
 use super::*;
 use crate::record::RoleRecord;
@@ -69,7 +69,7 @@ impl Evaluation {
     }
 
     /// The instance on a node takes a role, and all live nodes confirm.
-    fn role(&mut self, node: &str, role: InstanceRole) {
+    fn role(&mut self, node: &str, role: RoleKind) {
         self.cluster.role(node, role);
         self.confirm();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of groups: which instances belong together, and the state of each group.
 
-use vipwatch_api::InstanceRole::{Backup, Fault, Partial, Primary, Unknown};
+use vipwatch_api::RoleKind::{Backup, Fault, Partial, Primary, Unknown};
 
 use super::*;
 use crate::sample::{TestCluster, role_record, router, vrid_51};

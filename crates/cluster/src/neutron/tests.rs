@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The comparison of a group with Neutron's answer.
 
-use vipwatch_api::InstanceRole::{Backup, Partial, Primary};
+use vipwatch_api::RoleKind::{Backup, Partial, Primary};
 
 use super::*;
 use crate::sample::{TestCluster, role_record, router, vrid_51};
 
 /// A router with these members.
-fn group(members: &[(&str, InstanceRole)]) -> Group {
+fn group(members: &[(&str, RoleKind)]) -> Group {
     let mut cluster = TestCluster::new();
     for (node, role) in members {
         cluster.start(node);
@@ -26,11 +26,11 @@ fn answer(hosts: &[(&str, &str)]) -> NeutronAnswer {
     NeutronAnswer::new(hosts.iter().map(host).collect())
 }
 
-fn result(members: &[(&str, InstanceRole)], hosts: &[(&str, &str)]) -> NeutronComparison {
+fn result(members: &[(&str, RoleKind)], hosts: &[(&str, &str)]) -> NeutronComparison {
     compare(&group(members), &answer(hosts))
 }
 
-const A_IS_PRIMARY: [(&str, InstanceRole); 2] = [("a", Primary), ("b", Backup)];
+const A_IS_PRIMARY: [(&str, RoleKind); 2] = [("a", Primary), ("b", Backup)];
 
 #[test]
 fn the_primary_as_the_only_active_host_is_equal() {

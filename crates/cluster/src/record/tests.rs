@@ -16,7 +16,7 @@ fn decode_role(value: &str) -> Result<ClusterRecord, ClusterRecordError> {
 #[test]
 fn a_record_of_the_first_release_is_read_without_the_later_fields() {
     let Ok(ClusterRecord::Role(record)) = decode_role(ROLE) else { panic!("not a role") };
-    assert_eq!((record.role, record.adverts), (InstanceRole::Primary, ReceivedAdverts::Unknown));
+    assert_eq!((record.role, record.adverts), (RoleKind::Primary, ReceivedAdverts::Unknown));
     assert!(record.findings.is_empty() && record.recent.is_empty());
 }
 
@@ -29,8 +29,8 @@ fn fields_and_words_of_a_later_release_are_ignored() {
 
 #[test]
 fn a_later_format_is_an_error_of_its_own() {
-    let value = ROLE.replacen(r#""schema":1"#, r#""schema":2"#, 1);
-    assert!(matches!(decode_role(&value), Err(ClusterRecordError::Newer(2))));
+    let value = ROLE.replacen(r#""schema":1"#, r#""schema":3"#, 1);
+    assert!(matches!(decode_role(&value), Err(ClusterRecordError::Newer(3))));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vipwatch_api::{ClusterNodeState, InstanceRole};
+use vipwatch_api::{ClusterNodeState, RoleKind};
 use vipwatch_core::InstanceId;
 
 use crate::group::compared_addresses;
@@ -77,7 +77,7 @@ fn conflict(view: &ClusterView, own: &ClusterName, bucket: &Bucket) -> Option<Co
 }
 
 fn is_claim(role: &RoleView) -> bool {
-    matches!(role.record.role, InstanceRole::Primary | InstanceRole::Partial)
+    matches!(role.record.role, RoleKind::Primary | RoleKind::Partial)
 }
 
 /// In the bucket of a VRID, only instances with a common address belong together.

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-use vipwatch_api::{InstanceRole, Timestamp};
+use vipwatch_api::{RoleKind, Timestamp};
 use vipwatch_core::CauseKind;
 use vipwatch_core::FindingKind;
 
@@ -79,8 +79,8 @@ pub(super) fn pack(record: &RoleRecord, model: &str) -> Vec<u8> {
 }
 
 /// The role of a packed record.
-pub(super) fn role(bytes: &[u8]) -> InstanceRole {
-    bytes.first().and_then(|first| role_of(first >> 2)).unwrap_or(InstanceRole::Unknown)
+pub(super) fn role(bytes: &[u8]) -> RoleKind {
+    bytes.first().and_then(|first| role_of(first >> 2)).unwrap_or(RoleKind::Unknown)
 }
 
 /// The id of the instance of a packed record.
@@ -168,18 +168,18 @@ fn present_fields(record: &RoleRecord) -> u64 {
     fields.into_iter().filter(|(is_present, _)| *is_present).map(|(_, field)| field).sum()
 }
 
-fn role_number(role: InstanceRole) -> u8 {
+fn role_number(role: RoleKind) -> u8 {
     match role {
-        InstanceRole::Primary => 1,
-        InstanceRole::Partial => 2,
-        InstanceRole::Backup => 3,
-        InstanceRole::Fault => 4,
-        InstanceRole::Unknown => 5,
+        RoleKind::Primary => 1,
+        RoleKind::Partial => 2,
+        RoleKind::Backup => 3,
+        RoleKind::Fault => 4,
+        RoleKind::Unknown => 5,
     }
 }
 
-fn role_of(number: u8) -> Option<InstanceRole> {
-    InstanceRole::ALL.into_iter().find(|role| role_number(*role) == number)
+fn role_of(number: u8) -> Option<RoleKind> {
+    RoleKind::ALL.into_iter().find(|role| role_number(*role) == number)
 }
 
 fn adverts_number(adverts: ReceivedAdverts) -> u8 {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use vipwatch_api::InstanceRole;
+use vipwatch_api::RoleKind;
 
 use super::bucket::{NewRole, PackedRole, PackedRoles};
 use super::identity::IdentityTable;
@@ -156,8 +156,8 @@ impl RoleTable {
             let Some(count) = counts.get_mut(&identity.name) else { continue };
             let role = packed::role(role.body);
             count.instances += 1;
-            count.primaries += u64::from(role == InstanceRole::Primary);
-            count.backups += u64::from(role == InstanceRole::Backup);
+            count.primaries += u64::from(role == RoleKind::Primary);
+            count.backups += u64::from(role == RoleKind::Backup);
         }
         counts
     }

@@ -4,7 +4,7 @@
 mod order;
 
 use vipwatch_api::ClusterNodeState::{Live, Lost, Stopped};
-use vipwatch_api::InstanceRole::{Backup, Primary};
+use vipwatch_api::RoleKind::{Backup, Primary};
 
 use super::*;
 use crate::record::{MemberState, encode};
@@ -17,12 +17,12 @@ fn stored(key: &ClusterKey, value: Vec<u8>, mod_revision: i64) -> StoredValue {
     StoredValue { key, value, mod_revision, create_revision: mod_revision, lease: 0 }
 }
 
-fn role_value(node: &str, role: vipwatch_api::InstanceRole, mod_revision: i64) -> StoredValue {
+fn role_value(node: &str, role: vipwatch_api::RoleKind, mod_revision: i64) -> StoredValue {
     let key = role_key(&vrid_51(), node, "VI_1");
     stored(&key, encode(&role_record(node, "VI_1", role)), mod_revision)
 }
 
-fn roles(view: &ClusterView) -> Vec<(String, vipwatch_api::InstanceRole)> {
+fn roles(view: &ClusterView) -> Vec<(String, vipwatch_api::RoleKind)> {
     view.roles(&vrid_51()).map(|role| (role.node.to_string(), role.record.role)).collect()
 }
 

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-use vipwatch_api::InstanceRole::{Backup, Primary};
+use vipwatch_api::RoleKind::{Backup, Primary};
 use vipwatch_api::{ClusterConnectionState, ClusterNodeState};
 use vipwatch_cluster::etcd::messages::RequestOp;
 use vipwatch_cluster::etcd::{

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use vipwatch_api::{ClusterConnectionState, ClusterNodeState, InstanceRole};
+use vipwatch_api::{ClusterConnectionState, ClusterNodeState, RoleKind};
 use vipwatch_cluster::etcd::{EtcdErrorKind, EtcdLogin, EtcdPassword};
 use vipwatch_cluster::reader::{EtcdReader, ReadProgress};
 use vipwatch_cluster::session::{ClusterEvent, SessionSettings};
@@ -16,7 +16,7 @@ use vipwatch_testkit::{
 use crate::node::{TestNode, is_live, lasting_session, role_of, session, state_of};
 use crate::support::settings;
 
-use InstanceRole::{Backup, Primary};
+use RoleKind::{Backup, Primary};
 
 fn wait_connection(node: &TestNode, state: ClusterConnectionState) {
     let show = || format!("{:#?}", node.handle.basis());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A client of etcd that writes more than a node keeps.
 
-use vipwatch_api::InstanceRole::{Backup, Primary};
+use vipwatch_api::RoleKind::{Backup, Primary};
 use vipwatch_cluster::etcd::messages::RequestOp;
 use vipwatch_cluster::reader::EtcdReader;
 use vipwatch_cluster::record::encode;
@@ -44,7 +44,7 @@ fn put_all(etcd: &Etcd, entries: &[(String, Vec<u8>)]) {
 /// A finding that no node has found.
 fn finding(id: &str, text: &str) -> Vec<u8> {
     let record = serde_json::json!({
-        "schema": 1, "id": id, "name": "cluster-no-primary", "severity": "broken", "confidence": "certain",
+        "schema": 1, "id": id, "name": "cluster-no-primary", "severity": "critical", "confidence": "certain",
         "group": format!("router:{id}"), "nodes": ["a"], "text": text, "hint": "",
         "opened": "2026-01-01T00:00:00Z", "changed": "2026-01-01T00:00:00Z", "reporter": "x",
     });

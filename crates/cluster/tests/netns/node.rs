@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use vipwatch_api::{ClusterNodeState, InstanceRole};
+use vipwatch_api::{ClusterNodeState, RoleKind};
 use vipwatch_cluster::etcd::EtcdSettings;
 use vipwatch_cluster::key::{Bucket, ClusterName};
 use vipwatch_cluster::record::{FORMAT, ReceivedAdverts, RoleRecord};
@@ -100,7 +100,7 @@ pub(crate) fn lasting_session(etcd: &EtcdSettings, name: &str) -> SessionSetting
 
 impl TestNode {
     /// Starts a session with these instances of the Neutron routers `r1`, `r2`, ….
-    pub(crate) fn start(settings: SessionSettings, roles: &[(&str, InstanceRole)]) -> Self {
+    pub(crate) fn start(settings: SessionSettings, roles: &[(&str, RoleKind)]) -> Self {
         let side = Arc::new(NodeSide::default());
         for (router, role) in roles {
             side.roles.lock().unwrap().insert(router.parse().unwrap(), wanted(router, *role));
@@ -119,7 +119,7 @@ impl TestNode {
     }
 
     /// Changes the role of an instance.
-    pub(crate) fn set(&self, router: &str, role: InstanceRole) {
+    pub(crate) fn set(&self, router: &str, role: RoleKind) {
         let instance: InstanceId = router.parse().unwrap();
         self.side.roles.lock().unwrap().insert(instance.clone(), wanted(router, role));
         self.handle.mark(&instance);
@@ -159,7 +159,7 @@ impl TestNode {
 
     /// Waits until this node sees a role of an instance on a live node.
     #[track_caller]
-    pub(crate) fn wait_role(&self, router: &str, node: &str, role: InstanceRole) {
+    pub(crate) fn wait_role(&self, router: &str, node: &str, role: RoleKind) {
         self.wait(&format!("{router} on {node} to be {role:?}"), |view| {
             role_of(view, router, node) == Some(role) && is_live(view, node)
         });
@@ -187,7 +187,7 @@ impl TestNode {
     }
 }
 
-pub(crate) fn role_of(view: &ClusterView, router: &str, node: &str) -> Option<InstanceRole> {
+pub(crate) fn role_of(view: &ClusterView, router: &str, node: &str) -> Option<RoleKind> {
     let bucket = Bucket::Router(router.parse().unwrap());
     view.roles(&bucket).find(|role| role.node.as_str() == node).map(|role| role.record.role)
 }
@@ -201,7 +201,7 @@ pub(crate) fn is_live(view: &ClusterView, node: &str) -> bool {
 }
 
 /// The record of the instance of a Neutron router.
-pub(crate) fn wanted(router: &str, role: InstanceRole) -> WantedRole {
+pub(crate) fn wanted(router: &str, role: RoleKind) -> WantedRole {
     let bucket = Bucket::Router(router.parse().unwrap());
     let record = RoleRecord {
         schema: FORMAT,

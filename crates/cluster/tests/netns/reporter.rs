@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One node reports the findings of the cluster.
 
-use vipwatch_api::{ClusterScope, InstanceRole};
+use vipwatch_api::{ClusterScope, RoleKind};
 use vipwatch_cluster::etcd::messages::RequestOp;
 use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::session::{ClusterEvent, DeliveredFinding};
@@ -10,7 +10,7 @@ use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
 use crate::node::{TestNode, lasting_session, role_of, session};
 use crate::support::{block_on, connect, settings};
 
-use InstanceRole::{Backup, Primary};
+use RoleKind::{Backup, Primary};
 
 const TWO: &str = "cluster-two-primaries";
 
@@ -154,7 +154,7 @@ fn a_new_reporter_knows_the_findings_that_arrive_after_the_end_of_the_last_repor
         let id = format!("{round}-lost");
         let key = format!("/vipwatch/v1/test/finding/{id}");
         let untrue = format!(
-            r#"{{"schema":1,"id":"{id}","name":"cluster-node-lost","severity":"broken","confidence":"certain",
+            r#"{{"schema":1,"id":"{id}","name":"cluster-node-lost","severity":"critical","confidence":"certain",
             "nodes":["a"],"text":"","hint":"","opened":"2026-01-01T00:00:00Z","changed":"2026-01-01T00:00:00Z",
             "reporter":"x"}}"#
         );
@@ -214,7 +214,7 @@ fn the_oldest_of_too_many_findings_that_have_ended_are_deleted() {
     let prefix = "/vipwatch/v1/test/closed/";
     let value = |id: &str| {
         format!(
-            r#"{{"schema":1,"id":"{id}","name":"cluster-node-lost","severity":"broken","confidence":"certain",
+            r#"{{"schema":1,"id":"{id}","name":"cluster-node-lost","severity":"critical","confidence":"certain",
             "nodes":["x"],"text":"","hint":"","opened":"2026-01-01T00:00:00Z","changed":"2026-01-01T00:00:00Z",
             "closed":"2026-01-01T00:00:00Z","reporter":"x"}}"#
         )
@@ -332,7 +332,7 @@ fn a_forged_finding_is_no_opening_and_its_end_has_none_of_its_words() {
     reporter(&[&a]);
     let forge = |id: &str, change: &dyn Fn(&mut serde_json::Value)| {
         let mut record = serde_json::json!({
-            "schema": 1, "id": id, "name": TWO, "severity": "odd", "confidence": "certain", "group": "router:r1",
+            "schema": 1, "id": id, "name": TWO, "severity": "info", "confidence": "certain", "group": "router:r1",
             "nodes": ["a", "b"], "text": "SECRET \u{1b}[2J", "hint": "SECRET", "evidence": ["SECRET"],
             "opened": "2026-01-01T00:00:00Z", "changed": "2026-01-01T00:00:00Z", "reporter": "SECRET",
         });
@@ -359,7 +359,7 @@ fn a_forged_finding_is_no_opening_and_its_end_has_none_of_its_words() {
     let closed = || notified(&a, TWO).1.len() == 3;
     wait_showing("the ends", || show(&[&a]), || closed().then_some(()));
     let words = format!("{:?}", notified(&a, TWO).1);
-    assert!(!words.contains("SECRET") && !words.contains("Odd"), "{words}");
+    assert!(!words.contains("SECRET") && !words.contains("Info"), "{words}");
     assert!(words.contains("router:r1"), "{words}");
     // A finding that is true is opened after all of it.
     let b = TestNode::start(lasting_session(&settings(&etcd), "b"), &[("r1", Primary)]);

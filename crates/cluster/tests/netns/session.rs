@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vipwatch_api::{ClusterNodeState, GroupState, InstanceRole};
+use vipwatch_api::{ClusterNodeState, GroupState, RoleKind};
 use vipwatch_cluster::session::ClusterEvent;
 use vipwatch_cluster::view::ClusterView;
 use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
@@ -12,7 +12,7 @@ use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
 use crate::node::{TestNode, is_live, lasting_session, role_of, session, state_of, wanted};
 use crate::support::settings;
 
-use InstanceRole::{Backup, Primary};
+use RoleKind::{Backup, Primary};
 
 #[test]
 fn two_nodes_see_each_others_roles_and_one_change() {

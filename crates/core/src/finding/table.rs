@@ -53,148 +53,148 @@ const RESTART_MONITOR: &str =
 const SEE_LOG: &str = "the log has all attempts";
 
 findings! {
-    AddressConfiguredTwice = "address-configured-twice", Broken, Instance, Configuration [is_text_material: true],
+    AddressConfiguredTwice = "address-configured-twice", Critical, Instance, Configuration [is_text_material: true],
         "remove the address from one of the two instances";
-    AddressMisplaced = "address-misplaced", Wrong, Instance, Kernel [drain: AddressesHere, is_text_material: true],
+    AddressMisplaced = "address-misplaced", Warning, Instance, Kernel [drain: AddressesHere, is_text_material: true],
         "keepalived's configuration and the kernel disagree: reload keepalived, or remove the address";
-    AdvertsLost = "adverts-lost", Wrong, Instance, Adverts [milder: Some(Severity::Odd)],
+    AdvertsLost = "adverts-lost", Warning, Instance, Adverts [milder: Some(Severity::Info)],
         "another node takes over after three missing adverts: check the network between the nodes, and the load of the sender";
-    AgentBehind = "agent-behind", Wrong, Instance, OtherSource [drain: ConsumerBehind],
+    AgentBehind = "agent-behind", Warning, Instance, OtherSource [drain: ConsumerBehind],
         "the agent is down or does not listen; vipwatch retries until it acknowledges";
-    AgentFailed = "agent-failed", Wrong, Delivery, Attempt, SEE_LOG;
-    AnnounceFailed = "announce-failed", Wrong, Delivery, Attempt, SEE_LOG;
-    ClusterAmbiguousGroup = "cluster-ambiguous-group", Wrong, Group, Cluster
+    AgentFailed = "agent-failed", Warning, Delivery, Attempt, SEE_LOG;
+    AnnounceFailed = "announce-failed", Warning, Delivery, Attempt, SEE_LOG;
+    ClusterAmbiguousGroup = "cluster-ambiguous-group", Warning, Group, Cluster
         [settle: FindingSettle::Cluster, drain: Uncertain],
         "give the instances that belong together the same `group` in the configuration of vipwatch on every node";
-    ClusterDifferentConfiguration = "cluster-different-configuration", Wrong, Group, Cluster
+    ClusterDifferentConfiguration = "cluster-different-configuration", Warning, Group, Cluster
         [settle: FindingSettle::ClusterSlow],
         "make the configuration of keepalived equal on all nodes of the group, and reload it";
-    ClusterDisagreement = "cluster-disagreement", Wrong, Group, Cluster [settle: FindingSettle::ClusterSlow],
+    ClusterDisagreement = "cluster-disagreement", Warning, Group, Cluster [settle: FindingSettle::ClusterSlow],
         "the kernel is right: run `vipwatch doctor` on the named node";
-    ClusterFlapping = "cluster-flapping", Wrong, Group, Cluster [drain: Uncertain],
+    ClusterFlapping = "cluster-flapping", Warning, Group, Cluster [drain: Uncertain],
         "see the causes in `vipwatch cluster history`, and check the links and the load of the nodes";
-    ClusterNeutronDiffers = "cluster-neutron-differs", Wrong, Group, Cluster [settle: FindingSettle::Neutron],
+    ClusterNeutronDiffers = "cluster-neutron-differs", Warning, Group, Cluster [settle: FindingSettle::Neutron],
         "the kernel is right: check the L3 agent on the primary and its connection to the message bus; a restart of the agent reports its states again";
-    ClusterNoPrimary = "cluster-no-primary", Broken, Group, Cluster [settle: FindingSettle::ClusterElection],
+    ClusterNoPrimary = "cluster-no-primary", Critical, Group, Cluster [settle: FindingSettle::ClusterElection],
         "check keepalived and the links on the nodes of the group: `vipwatch doctor` on each of them";
-    ClusterNodeLost = "cluster-node-lost", Broken, ClusterNode, Cluster [settle: FindingSettle::Cluster],
+    ClusterNodeLost = "cluster-node-lost", Critical, ClusterNode, Cluster [settle: FindingSettle::Cluster],
         "check whether the machine runs, whether vipwatch runs on it, and whether it reaches etcd";
-    ClusterTooFewBackups = "cluster-too-few-backups", Wrong, Group, Cluster [settle: FindingSettle::ClusterSlow],
+    ClusterTooFewBackups = "cluster-too-few-backups", Warning, Group, Cluster [settle: FindingSettle::ClusterSlow],
         "start keepalived on the other nodes of the group, or check their links; `min_backups = 0` turns this finding off";
-    ClusterTwoPrimaries = "cluster-two-primaries", Broken, Group, Cluster [settle: FindingSettle::ClusterAdvert],
+    ClusterTwoPrimaries = "cluster-two-primaries", Critical, Group, Cluster [settle: FindingSettle::ClusterAdvert],
         "check the network between the nodes, and keepalived on each of them: `vipwatch doctor` on both nodes";
-    ConfigurationProblem = "configuration-problem", Wrong, Node, Configuration
+    ConfigurationProblem = "configuration-problem", Warning, Node, Configuration
         [drain: Uncertain, is_text_material: true],
         "the last valid version of the file is used until it is corrected";
-    DeliveryFailed = "delivery-failed", Wrong, Delivery, Attempt,
+    DeliveryFailed = "delivery-failed", Warning, Delivery, Attempt,
         "the log has all attempts; `vipwatch receiver status` has the pending deliveries";
-    DuplicateHolder = "duplicate-holder", Broken, Instance, Kernel [is_text_material: true],
+    DuplicateHolder = "duplicate-holder", Critical, Instance, Kernel [is_text_material: true],
         "find the station with this MAC, for example in the MAC table of the switch, and remove the address there";
-    FileFailed = "file-failed", Wrong, Delivery, Attempt, SEE_LOG;
-    Flapping = "flapping", Broken, Instance, History [drain: Uncertain],
+    FileFailed = "file-failed", Warning, Delivery, Attempt, SEE_LOG;
+    Flapping = "flapping", Critical, Instance, History [drain: Uncertain],
         "check for lost advertisements, two equal priorities, or an overloaded node";
-    FloatingLeft = "floating-left", Broken, Instance, Kernel [drain: AddressesHere],
+    FloatingLeft = "floating-left", Critical, Instance, Kernel [drain: AddressesHere],
         "another node may hold them too: remove them, or restart keepalived here";
-    FloatingMissing = "floating-missing", Broken, Instance, Kernel,
+    FloatingMissing = "floating-missing", Critical, Instance, Kernel,
         "keepalived has not added them: see its log; a reload adds them again";
-    HookFailed = "hook-failed", Wrong, Delivery, Attempt, SEE_LOG;
+    HookFailed = "hook-failed", Warning, Delivery, Attempt, SEE_LOG;
     // The starts are counted within a span of their own, and the processes do not stay as they are.
-    KeepalivedCrashLoop = "keepalived-crash-loop", Broken, Instance, Processes
+    KeepalivedCrashLoop = "keepalived-crash-loop", Critical, Instance, Processes
         [settle: FindingSettle::None, drain: CannotTakeOver],
         "see its log for the reason of its end: journalctl -u keepalived";
-    KeepalivedFault = "keepalived-fault", Broken, Instance, Adverts
-        [milder: Some(Severity::Wrong), drain: CannotTakeOver],
+    KeepalivedFault = "keepalived-fault", Critical, Instance, Adverts
+        [milder: Some(Severity::Warning), drain: CannotTakeOver],
         "check its track_script, track_interface, track_process and track_file, its link, its log, and whether its addresses were removed by hand";
-    KeepalivedFrozen = "keepalived-frozen", Broken, Instance, Processes [drain: CannotTakeOver, is_text_material: true],
+    KeepalivedFrozen = "keepalived-frozen", Critical, Instance, Processes [drain: CannotTakeOver, is_text_material: true],
         "this node cannot take over: continue the process (kill -CONT, or thaw its cgroup)";
-    KeepalivedFrozenAddressLeft = "keepalived-frozen-address-left", Broken, Instance, Processes [is_text_material: true],
+    KeepalivedFrozenAddressLeft = "keepalived-frozen-address-left", Critical, Instance, Processes [is_text_material: true],
         "another node takes the address and both hold it: continue the process (kill -CONT, or thaw its cgroup), or remove the address";
-    KeepalivedGone = "keepalived-gone", Broken, Instance, Processes [drain: CannotTakeOver],
+    KeepalivedGone = "keepalived-gone", Critical, Instance, Processes [drain: CannotTakeOver],
         "this node cannot take over: start keepalived, or see why the agent does not";
-    KeepalivedGoneAddressLeft = "keepalived-gone-address-left", Broken, Instance, Processes,
+    KeepalivedGoneAddressLeft = "keepalived-gone-address-left", Critical, Instance, Processes,
         "another node takes the address and both hold it: start keepalived here, or remove the address from the link (ip address del)";
-    KeepalivedNotReadable = "keepalived-not-readable", Odd, Instance, ProcessesAndFiles [drain: Uncertain],
+    KeepalivedNotReadable = "keepalived-not-readable", Info, Instance, ProcessesAndFiles [drain: Uncertain],
         "vipwatch needs CAP_SYS_PTRACE to read the processes of other users, or root";
-    KeepalivedParentFrozen = "keepalived-parent-frozen", Wrong, Instance, Processes [is_text_material: true],
+    KeepalivedParentFrozen = "keepalived-parent-frozen", Warning, Instance, Processes [is_text_material: true],
         "keepalived does not reload, stop or start its VRRP process again: continue the process (kill -CONT, or thaw its cgroup)";
-    KeepalivedPidFileWrong = "keepalived-pid-file-wrong", Wrong, Instance, ProcessesAndFiles [is_text_material: true],
+    KeepalivedPidFileWrong = "keepalived-pid-file-wrong", Warning, Instance, ProcessesAndFiles [is_text_material: true],
         "a program that trusts the file takes keepalived for alive, or signals another process: remove the file and start keepalived again";
-    KeepalivedReloadPending = "keepalived-reload-pending", Wrong, Instance, ProcessesAndFiles,
+    KeepalivedReloadPending = "keepalived-reload-pending", Warning, Instance, ProcessesAndFiles,
         "vipwatch follows the file, keepalived what it has read: reload keepalived, or restore the file";
-    KeepalivedVrrpChildMissing = "keepalived-vrrp-child-missing", Broken, Instance, Processes [drain: CannotTakeOver],
+    KeepalivedVrrpChildMissing = "keepalived-vrrp-child-missing", Critical, Instance, Processes [drain: CannotTakeOver],
         "no process sends or receives adverts: restart keepalived, and see its log for the reason";
-    KernelNotRead = "kernel-not-read", Wrong, Instance, Kernel [drain: Uncertain],
+    KernelNotRead = "kernel-not-read", Warning, Instance, Kernel [drain: Uncertain],
         "vipwatch needs CAP_NET_ADMIN here, or root";
-    LinkFault = "link-fault", Broken, Instance, Kernel [is_text_material: true],
+    LinkFault = "link-fault", Critical, Instance, Kernel [is_text_material: true],
         "keepalived cannot become primary on this link: check the port and its wiring";
-    MonitorGone = "monitor-gone", Wrong, Instance, Kernel,
+    MonitorGone = "monitor-gone", Warning, Instance, Kernel,
         "the agent gets no reports about this router: the agent starts the monitor again, or has lost track of it";
-    NamespaceMissing = "namespace-missing", Broken, Instance, Kernel,
+    NamespaceMissing = "namespace-missing", Critical, Instance, Kernel,
         "the agent creates it; if the router was deleted, its directory is a leftover";
-    NoPrimary = "no-primary", Broken, Instance, Adverts [drain: NoPrimary],
+    NoPrimary = "no-primary", Critical, Instance, Adverts [drain: NoPrimary],
         "no node holds the addresses: check keepalived here and on the other nodes";
-    NodeCluster = "node-cluster", Wrong, Node, Attempt,
+    NodeCluster = "node-cluster", Warning, Node, Attempt,
         "the node works on without the cluster; `vipwatch cluster status` shows the connection to etcd, and [cluster] of the configuration its endpoints and files";
-    NodeConfiguration = "node-configuration", Wrong, Node, Attempt [drain: Uncertain, is_text_material: true],
+    NodeConfiguration = "node-configuration", Warning, Node, Attempt [drain: Uncertain, is_text_material: true],
         "correct the file and reload; `vipwatch config check` lists its errors";
-    NodeHistory = "node-history", Wrong, Node, Attempt,
+    NodeHistory = "node-history", Warning, Node, Attempt,
         "check that the disk is writable and has free space; the node retries by itself, and counts the transitions that are not recorded";
-    NodeHistoryFormat = "node-history-format", Wrong, Node, Attempt,
+    NodeHistoryFormat = "node-history-format", Warning, Node, Attempt,
         "the node works with a new history; add silences again. Move the file to another directory or delete it, and the finding ends";
-    NodeHookRunner = "node-hook-runner", Wrong, Node, Attempt,
+    NodeHookRunner = "node-hook-runner", Warning, Node, Attempt,
         "hooks wait, and the node retries by itself: see `systemctl status vipwatch-hook-runner.socket`, or reload the node if its configuration file has changed";
-    NodeNotRunning = "node-not-running", Wrong, Node, Attempt,
+    NodeNotRunning = "node-not-running", Warning, Node, Attempt,
         "no transition is recorded or delivered: systemctl start vipwatch-node";
-    NodeOneSocket = "node-one-socket", Wrong, Node, Attempt,
+    NodeOneSocket = "node-one-socket", Warning, Node, Attempt,
         "the node works, with more sockets; as root on Linux 4.20 or later it needs one";
-    NodeReceiver = "node-receiver", Wrong, Node, Attempt,
+    NodeReceiver = "node-receiver", Warning, Node, Attempt,
         "correct the cause and reload: monitors cannot report until then";
-    NodeSocket = "node-socket", Wrong, Node, Attempt, "stop the other process and restart the node";
-    NodeTextfile = "node-textfile", Wrong, Node, Attempt,
+    NodeSocket = "node-socket", Warning, Node, Attempt, "stop the other process and restart the node";
+    NodeTextfile = "node-textfile", Warning, Node, Attempt,
         "check the directory of `metrics.textfile` and its permissions; the node retries by itself";
-    NodeWebCertificate = "node-web-certificate", Wrong, Node, Attempt,
+    NodeWebCertificate = "node-web-certificate", Warning, Node, Attempt,
         "replace the files of web.certificate and web.key; the node uses new files within seconds";
-    NodeWebFiles = "node-web-files", Wrong, Node, Attempt,
+    NodeWebFiles = "node-web-files", Warning, Node, Attempt,
         "correct the file, which the node reads again within seconds; what it read before stays in use";
-    NodeWitness = "node-witness", Wrong, Node, Attempt,
+    NodeWitness = "node-witness", Warning, Node, Attempt,
         "the node needs CAP_NET_RAW and CAP_SYS_ADMIN to capture adverts; [witness] enabled = false turns it off";
-    PartlyHeld = "partly-held", Broken, Instance, Kernel [is_text_material: true],
+    PartlyHeld = "partly-held", Critical, Instance, Kernel [is_text_material: true],
         "addresses were removed by hand, or keepalived could not add them: see its log";
-    PeerConfigurationDiffers = "peer-configuration-differs", Wrong, Instance, Adverts [is_text_material: true],
+    PeerConfigurationDiffers = "peer-configuration-differs", Warning, Instance, Adverts [is_text_material: true],
         "make the vrrp_instance the same on all nodes, except for its priority";
-    PublishedRoleWrong = "published-role-wrong", Wrong, Instance, OtherSource [drain: Uncertain],
+    PublishedRoleWrong = "published-role-wrong", Warning, Instance, OtherSource [drain: Uncertain],
         "this is a defect of vipwatch: please report it with the log";
-    ReceiverJournal = "receiver-journal", Wrong, Receiver, Attempt [drain: Uncertain],
+    ReceiverJournal = "receiver-journal", Warning, Receiver, Attempt [drain: Uncertain],
         "check that the disk is writable and has free space; the receiver retries by itself";
-    ReceiverJournalFormat = "receiver-journal-format", Wrong, Receiver, Attempt,
+    ReceiverJournalFormat = "receiver-journal-format", Warning, Receiver, Attempt,
         "the receiver works with a new journal. Move the file to another directory or delete it, and the finding ends";
-    ReceiverSocket = "receiver-socket", Wrong, Receiver, Attempt,
+    ReceiverSocket = "receiver-socket", Warning, Receiver, Attempt,
         "stop the other process, or remove [receiver]; then restart this one";
-    ReportDiffers = "report-differs", Wrong, Instance, OtherSource [drain: ConsumerBehind, is_text_material: true],
+    ReportDiffers = "report-differs", Warning, Instance, OtherSource [drain: ConsumerBehind, is_text_material: true],
         KERNEL_IS_RIGHT;
-    ReportForUnknownInstance = "report-for-unknown-instance", Odd, Receiver, Attempt,
+    ReportForUnknownInstance = "report-for-unknown-instance", Info, Receiver, Attempt,
         "the router was deleted but its monitor still runs, or its keepalived.conf is not found";
-    ReportMissing = "report-missing", Wrong, Instance, OtherSource [milder: Some(Severity::Odd)], KERNEL_IS_RIGHT;
-    RoutesMissing = "routes-missing", Broken, Instance, Kernel [settle: FindingSettle::SecondAudit],
+    ReportMissing = "report-missing", Warning, Instance, OtherSource [milder: Some(Severity::Info)], KERNEL_IS_RIGHT;
+    RoutesMissing = "routes-missing", Critical, Instance, Kernel [settle: FindingSettle::SecondAudit],
         "it was removed by hand or with its link, or keepalived could not add it: see its log, and restart keepalived to add it again";
-    RulesMissing = "rules-missing", Broken, Instance, Kernel [settle: FindingSettle::SecondAudit],
+    RulesMissing = "rules-missing", Critical, Instance, Kernel [settle: FindingSettle::SecondAudit],
         "it was removed by hand, or keepalived could not add it: see its log, and restart keepalived to add it again";
-    StateFileDiffers = "state-file-differs", Wrong, Instance, OtherSource
+    StateFileDiffers = "state-file-differs", Warning, Instance, OtherSource
         [drain: ConsumerBehind, is_text_material: true], RESTART_MONITOR;
-    StateFileMissing = "state-file-missing", Wrong, Instance, OtherSource, RESTART_MONITOR;
-    StateFileNonsense = "state-file-nonsense", Wrong, Instance, OtherSource [is_text_material: true], RESTART_MONITOR;
-    StateFileUnreadable = "state-file-unreadable", Odd, Instance, Kernel,
+    StateFileMissing = "state-file-missing", Warning, Instance, OtherSource, RESTART_MONITOR;
+    StateFileNonsense = "state-file-nonsense", Warning, Instance, OtherSource [is_text_material: true], RESTART_MONITOR;
+    StateFileUnreadable = "state-file-unreadable", Info, Instance, Kernel,
         "vipwatch needs CAP_DAC_READ_SEARCH here, or root";
-    SyncGroupSplit = "sync-group-split", Broken, Instance, Kernel
+    SyncGroupSplit = "sync-group-split", Critical, Instance, Kernel
         [settle: FindingSettle::SecondAudit, is_text_material: true],
         "keepalived moves the members together: check its log, the addresses of each member, and whether keepalived has read the current file";
-    TooManyAdvertSources = "too-many-advert-sources", Broken, Instance, Adverts,
+    TooManyAdvertSources = "too-many-advert-sources", Critical, Instance, Adverts,
         "a host on this network sends adverts with forged source addresses: find its MAC address with `tcpdump -e -n -i LINK proto 112`";
-    TwoPrimaries = "two-primaries", Broken, Instance, Adverts [is_text_material: true],
+    TwoPrimaries = "two-primaries", Critical, Instance, Adverts [is_text_material: true],
         "the nodes do not receive each other's adverts: check the network between them, and authentication";
-    VridClash = "vrid-clash", Broken, Instance, Configuration [is_text_material: true],
+    VridClash = "vrid-clash", Critical, Instance, Configuration [is_text_material: true],
         "give one of them another virtual_router_id";
-    VridClashOnLink = "vrid-clash-on-link", Broken, Instance, Adverts [is_text_material: true],
+    VridClashOnLink = "vrid-clash-on-link", Critical, Instance, Adverts [is_text_material: true],
         "another service on this network uses this virtual_router_id: change one of them";
-    WebhookFailed = "webhook-failed", Wrong, Delivery, Attempt, SEE_LOG;
+    WebhookFailed = "webhook-failed", Warning, Delivery, Attempt, SEE_LOG;
 }

@@ -36,7 +36,7 @@ impl EventKind {
     /// The word in JSON, in the configuration and in the database.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Role(kind) => kind.as_str(),
+            Self::Role(kind) => kind.word(),
             Self::Removed => "removed",
             Self::Finding => "finding",
         }

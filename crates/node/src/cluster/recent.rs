@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vipwatch_api::{InstanceRole, timestamp_from_millis};
+use vipwatch_api::{RoleKind, timestamp_from_millis};
 use vipwatch_cluster::record::{MAX_RECENT, RecentTransition};
 use vipwatch_core::{Cause, InstanceId};
 use vipwatch_history::{Query, Reader, Record};
@@ -23,8 +23,8 @@ struct KeptTransition {
     seq: i64,
     /// Milliseconds since the Unix epoch.
     at: i64,
-    from: Option<InstanceRole>,
-    to: InstanceRole,
+    from: Option<RoleKind>,
+    to: RoleKind,
     cause: Option<Cow<'static, str>>,
 }
 
@@ -52,11 +52,11 @@ impl RecentTransitions {
 
     /// Adds a transition of this run.
     pub(super) fn add(&self, transition: &Transition) {
-        let Some(to) = InstanceRole::from_word(transition.to.as_str()) else { return };
+        let Some(to) = RoleKind::from_word(transition.to.as_str()) else { return };
         let kept = KeptTransition {
             seq: transition.seq,
             at: millis(transition.at),
-            from: transition.from.and_then(|from| InstanceRole::from_word(from.as_str())),
+            from: transition.from.and_then(|from| RoleKind::from_word(from.word())),
             to,
             cause: transition.cause.as_deref().map(|cause| Cow::Borrowed(cause.kind.as_str())),
         };
@@ -141,8 +141,8 @@ impl KeptTransition {
         Some(Self {
             seq: record.seq,
             at: record.at,
-            from: from.and_then(InstanceRole::from_word),
-            to: InstanceRole::from_word(&record.to)?,
+            from: from.and_then(RoleKind::from_word),
+            to: RoleKind::from_word(&record.to)?,
             cause: recorded_cause_item(record.cause.as_ref()).cause.map(Cow::Owned),
         })
     }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     fn kept(seq: i64) -> KeptTransition {
-        let (from, to) = (Some(InstanceRole::Backup), InstanceRole::Primary);
+        let (from, to) = (Some(RoleKind::Backup), RoleKind::Primary);
         KeptTransition { seq, at: seq, from, to, cause: None }
     }
 

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
-use vipwatch_api::InstanceRole;
 use vipwatch_cluster::key::{Bucket, ClusterName};
 use vipwatch_cluster::record::{FORMAT, MAX_ADDRESSES, ReceivedAdverts, RoleRecord};
 use vipwatch_cluster::session::{HeartbeatFacts, RecordSource, WantedRole};
@@ -71,7 +70,7 @@ impl PublishedRecords {
             name: vrrp.name.clone(),
             epoch: self.store.epoch().to_string(),
             seq: entry.seq,
-            role: role(&entry.role),
+            role: entry.role.kind(),
             reason: (!reason.is_empty()).then_some(reason),
             since: (entry.since > SystemTime::UNIX_EPOCH).then(|| timestamp(entry.since)),
             cause: entry.cause.as_deref().map(|cause| cause.kind.as_str().to_owned()),
@@ -166,16 +165,6 @@ pub(super) fn bucket(node: &ClusterName, entry: &InstanceEntry) -> Bucket {
     }
 }
 
-pub(super) fn role(role: &Role) -> InstanceRole {
-    match role {
-        Role::Primary => InstanceRole::Primary,
-        Role::Partial { .. } => InstanceRole::Partial,
-        Role::Backup => InstanceRole::Backup,
-        Role::Fault(_) => InstanceRole::Fault,
-        Role::Unknown(_) => InstanceRole::Unknown,
-    }
-}
-
 /// The addresses that decide the role, in order, at most [`MAX_ADDRESSES`].
 fn addresses(config: &InstanceConfig) -> Vec<IpNet> {
     let mut addresses: Vec<IpNet> = config.watched().iter().map(|(_, cidr)| *cidr).collect();
@@ -185,10 +174,10 @@ fn addresses(config: &InstanceConfig) -> Vec<IpNet> {
     addresses
 }
 
-/// The names of the findings of the last audit that are not merely odd, in order.
+/// The names of the findings of the last audit that are not merely `info`, in order.
 fn finding_names(entry: &InstanceEntry) -> Vec<String> {
     let audited = entry.current_audit().map(|audit| &*audit.findings).unwrap_or_default();
-    let serious = audited.iter().filter(|dated| dated.finding.severity != Severity::Odd);
+    let serious = audited.iter().filter(|dated| dated.finding.severity != Severity::Info);
     let mut names: Vec<String> =
         serious.map(|dated| dated.finding.kind.name().to_owned()).collect();
     names.sort_unstable();

@@ -107,7 +107,7 @@ impl Node {
         order: NotifyOrder,
     ) {
         let seq = self.next_seq();
-        let from = from.as_str().to_owned();
+        let from = from.word().to_owned();
         let (netns, address) = (instance.map(netns_name), instance.map(addresses));
         tracing::info!(seq, instance = %id, netns, address, from, "instance removed");
         let netns = instance.and_then(|instance| instance.netns.as_ref());

@@ -61,7 +61,7 @@ pub(super) fn log_unchanged(transition: &Transition) {
 pub(super) fn log_cause(transition: &Transition, cause: &Cause) {
     let Transition { seq, instance, from, to, .. } = transition;
     let (netns, address) = (netns_name(instance), addresses(instance));
-    let from = from.map_or("-", RoleKind::as_str);
+    let from = from.map_or("-", RoleKind::word);
     let (to, cause, detail) = (to.as_str(), cause.kind.as_str(), cause.to_string());
     let id = &instance.id;
     tracing::info!(
@@ -74,7 +74,7 @@ fn log_role(transition: &Transition, from: Option<RoleKind>) {
     let Transition { seq, instance, to, trigger, cause, .. } = transition;
     let message = message(from, to.kind());
     let (netns, address) = (netns_name(instance), addresses(instance));
-    let from = from.map_or("-", RoleKind::as_str);
+    let from = from.map_or("-", RoleKind::word);
     let (role, to, reason, trigger) = (to.kind(), to.as_str(), to.reason(), trigger.as_str());
     let detail = cause.as_ref().map_or_else(|| "not known yet".to_owned(), ToString::to_string);
     let cause = cause.as_ref().map_or("-", |cause| cause.kind.as_str());

@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn every_simple_field_of_a_notification_is_a_variable_that_the_runner_accepts() {
         let finding = json!({
-            "id": null, "name": "node-hook-runner", "severity": "broken", "text": "t", "hint": "h",
+            "id": null, "name": "node-hook-runner", "severity": "critical", "text": "t", "hint": "h",
             "since": null, "silenced_until": null,
         });
         let bodies = [

@@ -68,7 +68,7 @@ fn instances(context: &ApiContext) -> usize {
 }
 
 fn instance(id: &InstanceId, entry: &InstanceEntry) {
-    let role = entry.role.kind().as_str();
+    let role = entry.role.kind().word();
     let since = view::timestamp(entry.since);
     let (netns, address) = (log::netns_name(&entry.instance), log::addresses(&entry.instance));
     let findings = entry.current_audit().map_or(0, |audit| audit.findings.len());

@@ -43,7 +43,7 @@ mod tests {
             .with(Some(RoleKind::Backup), RoleKind::Primary)
             .with(Some(RoleKind::Primary), RoleKind::Fault);
         let by_role = RoleKind::ALL.map(|role| counts.to(role));
-        assert_eq!(by_role, [1, 0, 1, 1, 0]);
+        assert_eq!(by_role, [1, 0, 0, 1, 1]);
         assert_eq!((counts.from_primary, counts.flaps), (1, 0));
     }
 }

@@ -122,7 +122,7 @@ mod tests {
 
     const READABLE: &str = r#"{"schema":"vipwatch.finding/1","node":"n","epoch":"0","source":"node",
         "seq":1,"at":"2026-01-01T00:00:00Z","id":null,"state":"open","finding":{"id":null,
-        "name":"node-history","severity":"wrong","text":"","hint":"","since":null,
+        "name":"node-history","severity":"warning","text":"","hint":"","since":null,
         "silenced_until":null},"scope":"local"}"#;
 
     #[test]

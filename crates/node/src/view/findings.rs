@@ -295,9 +295,9 @@ pub(super) fn item(context: &ApiContext, id: &InstanceId, dated: &DatedFinding) 
 /// Adds one finding to a summary.
 pub(super) fn count(summary: &mut SeveritySummary, severity: Severity) {
     *match severity {
-        Severity::Broken => &mut summary.broken,
-        Severity::Wrong => &mut summary.wrong,
-        Severity::Odd => &mut summary.odd,
+        Severity::Critical => &mut summary.critical,
+        Severity::Warning => &mut summary.warning,
+        Severity::Info => &mut summary.info,
     } += 1;
 }
 

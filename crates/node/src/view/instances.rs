@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use vipwatch_api::{
     AddressItem, AgentItem, AnswerSource, ConfigProblemItem, ErrorCode, FailureItem,
-    InstanceDetail, InstanceFilter, InstanceItem, InstanceList, InstanceRole, ProblemDocument,
-    Schema,
+    InstanceDetail, InstanceFilter, InstanceItem, InstanceList, ProblemDocument, Schema,
 };
 use vipwatch_core::role::AddressState;
 use vipwatch_core::{InstanceId, NeutronState, Role};
@@ -61,7 +60,7 @@ pub fn select(
         let instance = &entry.instance;
         let netns = instance.netns.as_ref().map(ToString::to_string).unwrap_or_default();
         selection.covers(instance.id.as_str())
-            && is_one_of(&filter.roles, &role(&entry.role))
+            && is_one_of(&filter.roles, &entry.role.kind())
             && is_one_of(&filter.netns, &netns)
             && is_one_of(&filter.origins, &instance.origin.word().to_owned())
     };
@@ -151,16 +150,6 @@ fn is_one_of<T: PartialEq>(list: &[T], value: &T) -> bool {
     list.is_empty() || list.contains(value)
 }
 
-fn role(role: &Role) -> InstanceRole {
-    match role {
-        Role::Primary => InstanceRole::Primary,
-        Role::Partial { .. } => InstanceRole::Partial,
-        Role::Backup => InstanceRole::Backup,
-        Role::Fault(_) => InstanceRole::Fault,
-        Role::Unknown(_) => InstanceRole::Unknown,
-    }
-}
-
 fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
     let config = &entry.instance;
     let reason = entry.role.reason();
@@ -173,7 +162,7 @@ fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
         id: config.id.to_string(),
         name: config.vrrp.name.clone(),
         group: entry.group().into_owned(),
-        role: role(&entry.role),
+        role: entry.role.kind(),
         reason: (!reason.is_empty()).then_some(reason),
         since: known_timestamp(entry.since),
         seq: entry.seq,

@@ -7,7 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use vipwatch_api::{InstanceFilter, InstanceList, InstanceRole, Schema};
+use vipwatch_api::{InstanceFilter, InstanceList, RoleKind, Schema};
 use vipwatch_node::view;
 
 use super::{SharedContext, answer};
@@ -41,9 +41,9 @@ fn filter(uri: &Uri) -> Result<InstanceFilter, vipwatch_api::ProblemDocument> {
     let names = ["id", "address", "role", "netns", "origin"];
     let parameters = Parameters::read(uri, &names)?;
     let roles = parameters.all::<String>("role")?.into_iter().map(|word| {
-        let role = InstanceRole::from_word(&word);
+        let role = RoleKind::from_word(&word);
         role.ok_or_else(|| {
-            let known = InstanceRole::ALL.map(InstanceRole::word).join(", ");
+            let known = RoleKind::ALL.map(RoleKind::word).join(", ");
             invalid(format!("role={word:?} is not one of {known}"))
         })
     });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use vipwatch_api::InstanceRole;
+use vipwatch_api::RoleKind;
 use vipwatch_cluster::etcd::EtcdSettings;
 use vipwatch_cluster::key::Bucket;
 use vipwatch_cluster::record::{FORMAT, ReceivedAdverts, RoleRecord};
@@ -105,7 +105,7 @@ impl WantedRecord {
     fn is_met(&self, record: &RoleRecord) -> bool {
         match self {
             Self::Seq(seq) => record.seq >= *seq,
-            Self::Primary => record.role == InstanceRole::Primary,
+            Self::Primary => record.role == RoleKind::Primary,
         }
     }
 }
@@ -249,7 +249,7 @@ impl BenchNode {
 
 /// The record of a Neutron router.
 fn record(instance: &InstanceId, seq: i64) -> RoleRecord {
-    let role = if seq % 2 == 0 { InstanceRole::Backup } else { InstanceRole::Primary };
+    let role = if seq % 2 == 0 { RoleKind::Backup } else { RoleKind::Primary };
     RoleRecord {
         schema: FORMAT,
         node: String::new(),

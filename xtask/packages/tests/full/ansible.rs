@@ -138,7 +138,7 @@ fn the_role_stops_before_the_first_change_if_a_running_node_has_a_serious_findin
     machine.write("/etc/keepalived/keepalived.conf", KEEPALIVED);
     machine.wait_until(
         "a serious finding",
-        "code=0; vipwatch doctor --fail-on broken || code=$?; test $code = 1",
+        "code=0; vipwatch doctor --fail-on critical || code=$?; test $code = 1",
     );
     let outcome = play(&machine, r#"{"vipwatch_config": "[node]\naudit_every = \"11m\"\n"}"#);
     assert!(!outcome.is_ok() && outcome.text().contains("changed=0"), "{}", outcome.text());

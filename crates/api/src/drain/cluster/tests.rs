@@ -9,13 +9,13 @@ use crate::{
     drain_check,
 };
 
-fn member(node: &str, node_state: ClusterNodeState, role: InstanceRole) -> ClusterMemberItem {
+fn member(node: &str, node_state: ClusterNodeState, role: RoleKind) -> ClusterMemberItem {
     ClusterMemberItem { node_state, ..sample::member(node, role) }
 }
 
 /// The view of `a`, with itself and these other nodes.
 fn cluster(
-    own: InstanceRole,
+    own: RoleKind,
     others: Vec<ClusterMemberItem>,
     connection: ClusterConnectionState,
 ) -> ClusterGroupList {
@@ -47,11 +47,11 @@ fn cluster(
 
 #[test]
 fn in_a_cluster_another_live_node_must_hold_the_addresses_or_be_able_to_take_over() {
-    use InstanceRole::{Backup, Primary};
+    use RoleKind::{Backup, Primary};
     let live = |node: &str, role| member(node, ClusterNodeState::Live, role);
     let lost = |node: &str, role| member(node, ClusterNodeState::Lost, role);
     let connected = ClusterConnectionState::Connected;
-    let check = |own: InstanceRole, others, connection| {
+    let check = |own: RoleKind, others, connection| {
         let instances = vec![instance("VI_1", own)];
         let cluster = Some(cluster(own, others, connection));
         drain_check(DrainFacts { instances, cluster, ..facts() })

@@ -11,7 +11,7 @@ fn at() -> Timestamp {
     timestamp_from_millis(1_763_300_000_000)
 }
 
-pub(crate) fn instance(id: &str, role: InstanceRole) -> InstanceItem {
+pub(crate) fn instance(id: &str, role: RoleKind) -> InstanceItem {
     InstanceItem {
         id: id.to_owned(),
         name: id.to_owned(),
@@ -44,7 +44,7 @@ fn finding(id: Option<&str>, name: &str) -> FindingItem {
     FindingItem {
         id: id.map(str::to_owned),
         name: name.to_owned(),
-        severity: Severity::Broken,
+        severity: Severity::Critical,
         text: format!("text of {name}"),
         hint: String::new(),
         since: None,
@@ -75,7 +75,7 @@ pub(crate) fn facts() -> DrainFacts {
         cluster: None,
         node: "node-1".to_owned(),
         at: at(),
-        instances: vec![instance("a", InstanceRole::Backup)],
+        instances: vec![instance("a", RoleKind::Backup)],
         findings: FindingList {
             schema: Schema::Findings,
             node: "node-1".to_owned(),
@@ -117,10 +117,10 @@ fn a_node_with_backups_only_is_safe_and_says_what_it_cannot_know() {
 #[test]
 fn a_primary_or_a_part_of_its_addresses_is_not_safe() {
     for (role, reason) in
-        [(InstanceRole::Primary, "primary-here"), (InstanceRole::Partial, "addresses-here")]
+        [(RoleKind::Primary, "primary-here"), (RoleKind::Partial, "addresses-here")]
     {
         let mut facts = facts();
-        facts.instances.push(instance("0", InstanceRole::Backup));
+        facts.instances.push(instance("0", RoleKind::Backup));
         facts.instances[0].role = role;
         let check = drain_check(facts);
         assert_eq!(check.verdict, DrainVerdict::NotSafe);
@@ -169,7 +169,7 @@ fn a_pending_delivery_and_a_consumer_with_another_role_are_not_safe() {
 #[test]
 fn a_role_that_is_not_certain_is_never_safe() {
     let mut unknown = facts();
-    unknown.instances[0].role = InstanceRole::Unknown;
+    unknown.instances[0].role = RoleKind::Unknown;
     let check = drain_check(unknown);
     let uncertain = (check.verdict, names(&check.uncertain));
     assert_eq!(uncertain, (DrainVerdict::Unknown, vec!["role-unknown"]));
@@ -196,7 +196,7 @@ fn a_role_that_is_not_certain_is_never_safe() {
 #[test]
 fn an_address_here_outweighs_a_role_that_is_not_certain() {
     let mut facts = facts();
-    facts.instances.push(instance("b", InstanceRole::Primary));
+    facts.instances.push(instance("b", RoleKind::Primary));
     facts.findings.items.push(finding(None, "configuration-problem"));
     let check = drain_check(facts);
     assert_eq!(check.verdict, DrainVerdict::NotSafe);
@@ -218,7 +218,7 @@ fn a_node_that_cannot_take_over_is_no_loss() {
         assert!(!check.instances[0].loses_backup && check.not_known.is_empty(), "{name}");
     }
     let mut fault = facts();
-    fault.instances[0].role = InstanceRole::Fault;
+    fault.instances[0].role = RoleKind::Fault;
     assert_eq!(drain_check(fault).verdict, DrainVerdict::Safe);
 }
 

@@ -3,11 +3,10 @@
 
 use vipwatch_api::{ClusterFindingItem, ClusterFindingList, ClusterStatus, FindingScope, Severity};
 
-use super::super::doctor::meaning;
 use super::basis::{check_current, push_basis, push_warning};
 use super::selection::SelectedGroups;
 use super::source::ClusterReader;
-use crate::args::{ClusterFindingsArgs, EtcdOptions, FailOn};
+use crate::args::{ClusterFindingsArgs, EtcdOptions};
 use crate::failure::{CommandError, ExitStatus};
 use crate::output::{self, Page, Style, count, push_line};
 
@@ -37,9 +36,9 @@ fn check_reporter(status: &ClusterStatus) -> Result<(), CommandError> {
 }
 
 /// An error if there are findings of the severity in `fail_on`, or more serious ones.
-fn check(list: &ClusterFindingList, fail_on: FailOn) -> Result<(), CommandError> {
+fn check(list: &ClusterFindingList, fail_on: Severity) -> Result<(), CommandError> {
     // The most serious severity is the smallest.
-    let is_serious = |finding: &&ClusterFindingItem| finding.severity <= fail_on.severity();
+    let is_serious = |finding: &&ClusterFindingItem| finding.severity <= fail_on;
     match list.items.iter().filter(is_serious).count() {
         0 => Ok(()),
         number => Err(CommandError::new(ExitStatus::No, count(number, "finding"))),
@@ -50,11 +49,11 @@ impl Page for ClusterFindingList {
     fn text(&self, style: &Style) -> String {
         let mut page = String::new();
         push_warning(&mut page, &self.basis, style);
-        for severity in [Severity::Broken, Severity::Wrong, Severity::Odd] {
+        for severity in Severity::ALL {
             let mut findings =
                 self.items.iter().filter(|item| item.severity == severity).peekable();
             if findings.peek().is_some() {
-                push_line(&mut page, &format!("{}: {}", severity.word(), meaning(severity)));
+                push_line(&mut page, &format!("{}: {}", severity.word(), severity.meaning()));
                 findings.for_each(|finding| push_finding(&mut page, finding, style));
                 page.push('\n');
             }
@@ -129,10 +128,10 @@ mod tests {
         let message = |list: &ClusterFindingList, fail_on| {
             check(list, fail_on).err().map(|error| error.message)
         };
-        assert_eq!(message(&list, FailOn::Broken).as_deref(), Some("2 findings"));
-        assert_eq!(message(&list, FailOn::Wrong).as_deref(), Some("3 findings"));
+        assert_eq!(message(&list, Severity::Critical).as_deref(), Some("2 findings"));
+        assert_eq!(message(&list, Severity::Warning).as_deref(), Some("3 findings"));
         list.items.clear();
-        assert_eq!(message(&list, FailOn::Odd), None);
+        assert_eq!(message(&list, Severity::Info), None);
         assert!(list.text(&Style::of_tests()).starts_with("no findings\n"));
     }
 }

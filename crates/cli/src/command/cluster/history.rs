@@ -94,7 +94,7 @@ fn row(item: &ClusterHistoryItem, style: &Style) -> Vec<String> {
     let time = if style.is_wide { style.precise_time(at) } else { style.time(at) };
     match item {
         ClusterHistoryItem::Transition { group, node, instance, seq, from, to, cause, .. } => {
-            let change = change_text(from.map(vipwatch_api::InstanceRole::word), to.word());
+            let change = change_text(from.map(vipwatch_api::RoleKind::word), to.word());
             let mut row = vec![time, group.clone(), node.clone()];
             if style.is_wide {
                 row.extend([instance.clone(), seq.to_string()]);

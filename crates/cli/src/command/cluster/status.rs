@@ -4,7 +4,7 @@
 use serde::Serialize;
 use vipwatch_api::{
     ClusterGroupItem, ClusterGroupList, ClusterMemberItem, ClusterNeutron, ClusterNodeState,
-    ClusterStatus, GroupState, InstanceRole,
+    ClusterStatus, GroupState, RoleKind,
 };
 
 use super::basis::{check_current, push_basis, push_warning};
@@ -135,7 +135,7 @@ fn group_table(groups: &[ClusterGroupItem], style: &Style) -> String {
 /// The live nodes that are backup.
 pub(in crate::command) fn backups(group: &ClusterGroupItem) -> String {
     let is_backup = |member: &&ClusterMemberItem| {
-        member.role == InstanceRole::Backup && member.node_state == ClusterNodeState::Live
+        member.role == RoleKind::Backup && member.node_state == ClusterNodeState::Live
     };
     let backups = group.members.iter().filter(is_backup).map(|member| member.node.as_str());
     backups.collect::<Vec<_>>().join(",")
@@ -154,7 +154,7 @@ pub(in crate::command) fn addresses(group: &ClusterGroupItem) -> String {
 pub(in crate::command) fn details(group: &ClusterGroupItem) -> String {
     let members =
         group.members.iter().filter_map(|member| match (member.node_state, member.role) {
-            (ClusterNodeState::Live, InstanceRole::Primary | InstanceRole::Backup) => None,
+            (ClusterNodeState::Live, RoleKind::Primary | RoleKind::Backup) => None,
             (ClusterNodeState::Live, role) => Some(format!("{} {}", member.node, role.word())),
             (state, role) => {
                 Some(format!("{} {} (was {})", member.node, state.word(), role.word()))

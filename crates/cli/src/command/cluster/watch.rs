@@ -71,7 +71,7 @@ fn selected_changes(
 
 #[cfg(test)]
 mod tests {
-    use vipwatch_api::{ClusterNodeState, GroupState, InstanceRole};
+    use vipwatch_api::{ClusterNodeState, GroupState, RoleKind};
 
     use super::*;
     use crate::samples::cluster;
@@ -80,9 +80,9 @@ mod tests {
         let before = cluster::state();
         let mut after = cluster::state();
         after.nodes[1].state = ClusterNodeState::Lost;
-        after.groups[0].members[1].role = InstanceRole::Backup;
+        after.groups[0].members[1].role = RoleKind::Backup;
         after.groups[0].state = GroupState::OnePrimary;
-        after.groups[4].members[0].role = InstanceRole::Fault;
+        after.groups[4].members[0].role = RoleKind::Fault;
         after.findings.remove(0);
         selected_changes(&before, &after, options).len()
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use vipwatch_api::client::{Client, ClientError};
 use vipwatch_api::{
     AdvertsItem, ClusterGroupList, DrainFacts, DrainFailover, DrainPeer, ErrorCode, HistoryFilter,
-    InstanceFilter, InstanceItem, InstanceRole, TimelineItem, Timestamp,
+    InstanceFilter, InstanceItem, RoleKind, TimelineItem, Timestamp,
 };
 
 /// Maximum number of instances for which the adverts of other nodes are read: one request each.
@@ -76,9 +76,8 @@ fn read_peers(
     node: &Client,
     instances: &[InstanceItem],
 ) -> Result<BTreeMap<String, DrainPeer>, ClientError> {
-    let is_held = |instance: &&InstanceItem| {
-        matches!(instance.role, InstanceRole::Primary | InstanceRole::Partial)
-    };
+    let is_held =
+        |instance: &&InstanceItem| matches!(instance.role, RoleKind::Primary | RoleKind::Partial);
     let mut peers = BTreeMap::new();
     let (held, others): (Vec<_>, Vec<_>) = instances.iter().partition(is_held);
     for instance in held.into_iter().chain(others).take(MAX_PEERS) {
@@ -109,7 +108,7 @@ fn read_failovers(node: &Client) -> Result<BTreeMap<String, DrainFailover>, Clie
     let mut failovers = BTreeMap::new();
     for item in node.history(&filter)? {
         let TimelineItem::Transition(transition) = item? else { continue };
-        let primary = InstanceRole::Primary.word();
+        let primary = RoleKind::Primary.word();
         // Without a role before, the node has just begun to follow the instance.
         let Some(from) = transition.from else { continue };
         if from == primary || transition.to == primary {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the answer of `vipwatch drain-check`.
 
-use vipwatch_api::{DrainFacts, DrainFailover, DrainPeer, InstanceRole};
+use vipwatch_api::{DrainFacts, DrainFailover, DrainPeer, RoleKind};
 
 use super::*;
 use crate::output::{Page, Style};
@@ -39,7 +39,7 @@ fn facts(is_drained: bool) -> DrainFacts {
         history_error: None,
     };
     if is_drained {
-        facts.instances.retain(|instance| instance.role == InstanceRole::Backup);
+        facts.instances.retain(|instance| instance.role == RoleKind::Backup);
         facts.findings.items.clear();
         facts.findings.too_young = 0;
         facts.targets.clear();

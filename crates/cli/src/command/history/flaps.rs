@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use vipwatch_api::{InstanceRole, TimelineItem, Timestamp};
+use vipwatch_api::{RoleKind, TimelineItem, Timestamp};
 
 use crate::output::{Page, Style, TextTable};
 
@@ -47,7 +47,7 @@ impl FlapCounter {
             last: item.at,
         });
         flaps.transitions += 1;
-        flaps.primary += u64::from(item.to == InstanceRole::Primary.word());
+        flaps.primary += u64::from(item.to == RoleKind::Primary.word());
         flaps.last = item.at;
     }
 

@@ -3,9 +3,9 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use vipwatch_api::{ClusterGroupItem, InstanceItem, InstanceRole};
+use vipwatch_api::{ClusterGroupItem, InstanceItem, RoleKind};
 
-use super::super::status::{details, role_order};
+use super::super::status::details;
 use super::node_data::NodeData;
 use crate::args::{SortKey, TopArgs};
 
@@ -58,7 +58,7 @@ pub(super) struct ScreenState {
     /// Whether keys are added to `filter`.
     pub(super) is_typing: bool,
     /// Only these roles are shown; empty for all.
-    pub(super) roles: Vec<InstanceRole>,
+    pub(super) roles: Vec<RoleKind>,
     pub(super) sort: SortKey,
     pub(super) is_reversed: bool,
     /// The ids of the instances that match the filter, in order.
@@ -138,9 +138,9 @@ impl ScreenState {
 
     /// The next choice of roles: all, those that need attention, and each role alone.
     pub(super) fn next_roles(&mut self) {
-        let attention = vec![InstanceRole::Fault, InstanceRole::Unknown, InstanceRole::Partial];
+        let attention = vec![RoleKind::Fault, RoleKind::Unknown, RoleKind::Partial];
         let mut choices = vec![Vec::new(), attention];
-        choices.extend(InstanceRole::ALL.map(|role| vec![role]));
+        choices.extend(RoleKind::ALL.map(|role| vec![role]));
         let current = choices.iter().position(|choice| *choice == self.roles);
         let next = current.map_or(0, |current| (current + 1) % choices.len());
         self.roles = choices.swap_remove(next);
@@ -179,7 +179,7 @@ fn group_has_text(group: &ClusterGroupItem, wanted: &str) -> bool {
 
 fn compare(a: &InstanceItem, b: &InstanceItem, key: SortKey) -> Ordering {
     match key {
-        SortKey::Role => role_order(a.role).cmp(&role_order(b.role)),
+        SortKey::Role => a.role.cmp(&b.role),
         SortKey::Id => a.id.cmp(&b.id),
         SortKey::Netns => a.netns.cmp(&b.netns),
         SortKey::Since => Reverse(a.since).cmp(&Reverse(b.since)),

@@ -2,8 +2,8 @@
 //! Applies events to the known state of the node.
 
 use vipwatch_api::{
-    CauseEvent, CauseItem, DeliveryEvent, FailureItem, FindingEvent, FindingState, InstanceRole,
-    LatencyMap, NodeEvent, RemovedEvent, TimelineItem, TransitionEvent, TransitionItem,
+    CauseEvent, CauseItem, DeliveryEvent, FailureItem, FindingEvent, FindingState, LatencyMap,
+    NodeEvent, RemovedEvent, RoleKind, TimelineItem, TransitionEvent, TransitionItem,
 };
 use vipwatch_history::Stage;
 
@@ -37,7 +37,7 @@ impl NodeData {
         if event.seq <= instance.seq {
             return;
         }
-        instance.role = InstanceRole::from_word(&event.to).unwrap_or(InstanceRole::Unknown);
+        instance.role = RoleKind::from_word(&event.to).unwrap_or(RoleKind::Unknown);
         instance.reason = event.reason;
         instance.since = Some(event.at);
         instance.seq = event.seq;

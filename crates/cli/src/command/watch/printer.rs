@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use vipwatch_api::{
-    CauseEvent, DeliveryEvent, FindingEvent, FindingState, InstanceItem, InstanceRole, NodeEvent,
-    RemovedEvent, TransitionEvent,
+    CauseEvent, DeliveryEvent, FindingEvent, FindingState, InstanceItem, NodeEvent, RemovedEvent,
+    RoleKind, TransitionEvent,
 };
 
 use super::super::history::{cause_and_reason, change_text};
@@ -223,7 +223,7 @@ impl WaitingLine {
     fn new(transition: &TransitionEvent) -> Self {
         let is_pending = |stage: &&String| !transition.latencies.contains_key(*stage);
         // Only a primary announces its addresses.
-        let is_primary = transition.to == InstanceRole::Primary.word();
+        let is_primary = transition.to == RoleKind::Primary.word();
         let is_due = |stage: &&String| is_primary || *stage != "announce";
         let pending = transition.stages.iter().filter(is_pending).filter(is_due).cloned();
         Self {

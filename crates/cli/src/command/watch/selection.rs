@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use vipwatch_api::{InstanceFilter, InstanceItem, InstanceRole, NodeEvent};
+use vipwatch_api::{InstanceFilter, InstanceItem, NodeEvent, RoleKind};
 
 use crate::args::WatchArgs;
 
 /// The filters of the command, and the namespace and origin of each instance.
 #[derive(Debug, Default)]
 pub(super) struct EventSelection {
-    roles: Vec<InstanceRole>,
+    roles: Vec<RoleKind>,
     netns: Option<String>,
     origin: Option<String>,
     /// The place of each instance, by id: events about deliveries and findings do not have it.

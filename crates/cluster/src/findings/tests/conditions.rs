@@ -19,7 +19,7 @@ fn two_primaries_are_found_after_an_advert_and_the_settle_time_and_close_at_once
     let changes = lab.pass_changes(0.2);
     let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!(record.name, "cluster-two-primaries");
-    assert_eq!((record.severity, record.confidence), (Severity::Broken, Confidence::Certain));
+    assert_eq!((record.severity, record.confidence), (Severity::Critical, Confidence::Certain));
     assert_eq!(record.group.as_deref(), Some("vrrp:ipv4:51:192.0.2.80"));
     assert_eq!(record.nodes, ["a", "b"]);
     assert!(record.text.starts_with("nodes a and b hold addresses"), "{}", record.text);

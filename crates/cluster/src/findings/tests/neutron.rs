@@ -32,7 +32,7 @@ impl RouterLab {
         }
     }
 
-    fn role(&mut self, node: &str, role: InstanceRole) {
+    fn role(&mut self, node: &str, role: RoleKind) {
         self.0.cluster.publish(&router("r1"), &role_record(node, "r1", role));
         self.0.confirm();
     }

@@ -7,7 +7,7 @@ use crate::sample::{TestCluster, role_record};
 
 fn claim(node: &str, addresses: &[&str]) -> RoleRecord {
     let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-    RoleRecord { addresses, ..role_record(node, "VI_1", InstanceRole::Primary) }
+    RoleRecord { addresses, ..role_record(node, "VI_1", RoleKind::Primary) }
 }
 
 /// Whether node `a` sees a conflict with node `c`.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The difference between the wanted roles and those in etcd.
 
-use vipwatch_api::InstanceRole;
+use vipwatch_api::RoleKind;
 
 use super::*;
 use crate::sample::{key_space, role_record, router, vrid_51};
@@ -17,7 +17,7 @@ fn id(name: &str) -> InstanceId {
 }
 
 fn backup(instance: &InstanceId) -> WantedRole {
-    let record = role_record("a", instance.as_str(), InstanceRole::Backup);
+    let record = role_record("a", instance.as_str(), RoleKind::Backup);
     WantedRole { bucket: vrid_51(), record }
 }
 
@@ -39,7 +39,7 @@ fn key_of(bucket: Bucket, instance: &str) -> RoleKey {
 
 /// The value in etcd after [`commit`].
 fn stored(instance: &str, mod_revision: i64, lease: LeaseId) -> StoredValue {
-    let mut record = role_record("a", instance, InstanceRole::Backup);
+    let mut record = role_record("a", instance, RoleKind::Backup);
     record.epoch = "epoch".to_owned();
     let key = key_space().text(&ClusterKey::Role(key_of(vrid_51(), instance)));
     StoredValue { key, value: encode(&record), mod_revision, create_revision: 1, lease: lease.0 }

@@ -19,8 +19,8 @@ fn moment() -> impl Strategy<Value = Timestamp> {
         .prop_map(|milliseconds| Timestamp::from_millisecond(milliseconds).unwrap())
 }
 
-fn any_role() -> impl Strategy<Value = InstanceRole> {
-    proptest::sample::select(InstanceRole::ALL.to_vec())
+fn any_role() -> impl Strategy<Value = RoleKind> {
+    proptest::sample::select(RoleKind::ALL.to_vec())
 }
 
 fn address() -> impl Strategy<Value = IpNet> {

@@ -19,7 +19,7 @@ fn finding(id: Option<&str>, name: &str) -> FindingItem {
     FindingItem {
         id: id.map(str::to_owned),
         name: name.to_owned(),
-        severity: Severity::Wrong,
+        severity: Severity::Warning,
         text: String::new(),
         hint: String::new(),
         since: None,

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::time::UNIX_EPOCH;
 
-use vipwatch_core::{Fault, Role};
+use vipwatch_core::{Fault, Role, RoleKind};
 
 use super::*;
 use crate::discovery::example;
@@ -29,7 +29,7 @@ fn a_record_has_the_published_state_of_its_instance() {
     assert_eq!(records.instances(), std::slice::from_ref(&id));
     let WantedRole { bucket, record } = records.role(&id).unwrap();
     assert_eq!(bucket.to_string(), "vrrp:ipv4:1");
-    assert_eq!((record.role, record.seq, record.vrid), (InstanceRole::Fault, 3, Some(1)));
+    assert_eq!((record.role, record.seq, record.vrid), (RoleKind::Fault, 3, Some(1)));
     assert_eq!(record.since.map(vipwatch_api::Timestamp::as_second), Some(7));
     assert!(record.reason.is_some());
     assert_eq!(record.addresses, ["192.0.2.1/32".parse().unwrap()]);

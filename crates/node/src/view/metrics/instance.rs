@@ -32,7 +32,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
             let current = facts.entry.role.kind();
             for role in RoleKind::ALL {
                 let value = MetricValue::Count(u64::from(role == current));
-                emit_with(facts.entry, Some(("role", role.as_str())), value, emit);
+                emit_with(facts.entry, Some(("role", role.word())), value, emit);
             }
         },
     ),
@@ -60,7 +60,7 @@ pub(super) const AGGREGATES: &[MetricFamily] = &[
         let counters = &facts.context.store.counters;
         for (role, count) in RoleKind::ALL.into_iter().zip(&counters.transitions_to) {
             let count = MetricValue::Count(count.load(Ordering::Relaxed));
-            emit(&[("to", role.as_str())], count);
+            emit(&[("to", role.word())], count);
         }
     }),
     node_family("vipwatch_flaps_total", Counter, FLAPS_HELP, |facts, emit| {
@@ -75,7 +75,7 @@ fn transitions(facts: &InstanceFacts<'_>, emit: &mut EmitSample<'_>) {
     for role in RoleKind::ALL {
         let count = facts.entry.counts.to(role);
         if count > 0 || USUAL_ROLES.contains(&role) {
-            let label = Some(("to", role.as_str()));
+            let label = Some(("to", role.word()));
             emit_with(facts.entry, label, MetricValue::Count(count.into()), emit);
         }
     }

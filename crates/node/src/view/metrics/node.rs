@@ -13,7 +13,7 @@ use super::{MetricFamily, MetricValue, emit_one, node_family};
 pub(super) const FAMILIES: &[MetricFamily] = &[
     node_family("vipwatch_instances", Gauge, "Instances with this role", |facts, emit| {
         for (role, count) in RoleKind::ALL.into_iter().zip(facts.roles) {
-            emit(&[("role", role.as_str())], MetricValue::Count(count));
+            emit(&[("role", role.word())], MetricValue::Count(count));
         }
     }),
     node_family(

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use vipwatch_api::{
     ClusterChange, ClusterChangeKind, ClusterConnectionState, ClusterGroupItem, ClusterNodeState,
-    GroupState, InstanceRole, Schema, Timestamp,
+    GroupState, RoleKind, Schema, Timestamp,
 };
 
 use super::super::super::history::change_text;
@@ -97,8 +97,8 @@ fn change_line(change: &ClusterChange, style: &Style) -> String {
             // The cause is that of the last transition, and not of the removal.
             let cause = cause.as_ref().filter(|_| to.is_some());
             let cause = cause.map(|cause| format!("  ({cause})")).unwrap_or_default();
-            let to = to.map_or("removed", InstanceRole::word);
-            let change = change_text(from.map(InstanceRole::word), to);
+            let to = to.map_or("removed", RoleKind::word);
+            let change = change_text(from.map(RoleKind::word), to);
             // The id of a group of Neutron has that of its instances.
             let is_in_group = group.split_once(':').is_some_and(|(_, name)| name == instance);
             let instance = if is_in_group { String::new() } else { format!("/{instance}") };
@@ -147,7 +147,7 @@ mod tests {
         after.basis = cluster::stale_basis();
         after.nodes[1].state = ClusterNodeState::Stopped;
         after.nodes.remove(2);
-        after.groups[1].members[0].role = InstanceRole::Primary;
+        after.groups[1].members[0].role = RoleKind::Primary;
         after.groups[4].members.remove(2);
         after.findings.remove(0);
         after.findings[0].id = "990-cluster-node-lost".to_owned();
@@ -167,8 +167,8 @@ mod tests {
             primaries: Vec::new(),
             node: "net-1".to_owned(),
             instance: "b".to_owned(),
-            from: Some(InstanceRole::Backup),
-            to: Some(InstanceRole::Primary),
+            from: Some(RoleKind::Backup),
+            to: Some(RoleKind::Primary),
             cause: None,
         }));
         text.push_str(&group_line(&after.groups[0]));

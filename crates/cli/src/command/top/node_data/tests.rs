@@ -2,8 +2,8 @@
 //! Tests of the changes that events make.
 
 use vipwatch_api::{
-    CauseEvent, CauseItem, DeliveryEvent, FindingEvent, FindingScope, FindingState, InstanceRole,
-    LatencyMap, NodeEvent, Schema, Severity, TransitionEvent,
+    CauseEvent, CauseItem, DeliveryEvent, FindingEvent, FindingScope, FindingState, LatencyMap,
+    NodeEvent, RoleKind, Schema, Severity, TransitionEvent,
 };
 
 use super::super::tests::sample_snapshot;
@@ -86,7 +86,7 @@ fn a_transition_changes_the_row_the_addresses_and_the_history() {
     let mut data = data();
     data.event(transition(45));
     let instance = &data.instances["VI_1"];
-    assert_eq!((instance.role, instance.seq), (InstanceRole::Backup, 45));
+    assert_eq!((instance.role, instance.seq), (RoleKind::Backup, 45));
     assert_eq!(instance.since, Some(at("14:59:58")));
     assert_eq!(instance.addresses[0].held, Some(false));
     assert!(instance.addresses[1].floating, "other addresses stay");
@@ -98,7 +98,7 @@ fn a_transition_changes_the_row_the_addresses_and_the_history() {
 fn an_event_that_is_older_than_the_document_changes_nothing() {
     let mut data = data();
     data.event(transition(41));
-    assert_eq!(data.instances["VI_1"].role, InstanceRole::Primary);
+    assert_eq!(data.instances["VI_1"].role, RoleKind::Primary);
 }
 
 #[test]
@@ -152,13 +152,13 @@ fn a_finding_appears_changes_and_goes() {
         let findings = data.findings.iter().filter(|finding| finding.id.as_deref() == Some("db"));
         findings.map(|finding| finding.severity).collect::<Vec<_>>()
     };
-    data.event(finding(FindingState::Open, Severity::Odd));
-    assert_eq!(of_db(&data), [Severity::Odd]);
+    data.event(finding(FindingState::Open, Severity::Info));
+    assert_eq!(of_db(&data), [Severity::Info]);
     assert_eq!(data.instances["db"].findings, ["link-fault"]);
-    data.event(finding(FindingState::Changed, Severity::Broken));
-    assert_eq!(of_db(&data), [Severity::Broken]);
+    data.event(finding(FindingState::Changed, Severity::Critical));
+    assert_eq!(of_db(&data), [Severity::Critical]);
     assert_eq!(data.findings[0].id.as_deref(), Some("db"), "the most serious are first");
-    data.event(finding(FindingState::Closed, Severity::Broken));
+    data.event(finding(FindingState::Closed, Severity::Critical));
     assert!(of_db(&data).is_empty() && data.instances["db"].findings.is_empty());
 }
 

@@ -3,7 +3,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vipwatch_api::{FindingItem, InstanceRole, TimelineItem, TransitionItem};
+use vipwatch_api::{FindingItem, RoleKind, TimelineItem, TransitionItem};
 
 use super::super::super::history::{change_text, gap_text};
 use super::super::node_data::NodeData;
@@ -54,7 +54,7 @@ pub(super) fn transition_line(item: &TransitionItem, clock: &Style, theme: Theme
     let mut line = StyledLine::plain(&clock.precise_time(item.at)).styled(theme.quiet());
     line.add(&format!("  {}  ", escape_untrusted(&item.id)), theme.normal());
     let change = escape_untrusted(&change_text(item.from.as_deref(), &item.to));
-    let role = InstanceRole::from_word(&item.to).map(|role| theme.role(role));
+    let role = RoleKind::from_word(&item.to).map(|role| theme.role(role));
     line.add(&change, role.unwrap_or(theme.normal()));
     let cause = escape_untrusted(item.cause.word_or(&item.trigger));
     line.add(&format!("  {cause}"), theme.normal());

@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style as CellStyle};
 use ratatui::text::Span;
-use vipwatch_api::{InstanceRole, Severity};
+use vipwatch_api::{RoleKind, Severity};
 
 use super::super::screen::ScreenState;
 
@@ -48,33 +48,33 @@ impl Theme {
         CellStyle::new().add_modifier(Modifier::REVERSED)
     }
 
-    pub(super) fn role(self, role: InstanceRole) -> CellStyle {
+    pub(super) fn role(self, role: RoleKind) -> CellStyle {
         match role {
-            InstanceRole::Primary => self.color(Color::Green),
-            InstanceRole::Backup => self.color(Color::Blue),
-            InstanceRole::Partial => self.color(Color::Yellow).add_modifier(Modifier::BOLD),
-            InstanceRole::Fault => self.alarm(),
-            InstanceRole::Unknown => self.color(Color::Magenta).add_modifier(Modifier::BOLD),
+            RoleKind::Primary => self.color(Color::Green),
+            RoleKind::Backup => self.color(Color::Blue),
+            RoleKind::Partial => self.color(Color::Yellow).add_modifier(Modifier::BOLD),
+            RoleKind::Fault => self.alarm(),
+            RoleKind::Unknown => self.color(Color::Magenta).add_modifier(Modifier::BOLD),
         }
     }
 
     pub(super) fn severity(self, severity: Severity) -> CellStyle {
         match severity {
-            Severity::Broken => self.alarm(),
-            Severity::Wrong => self.color(Color::Yellow),
-            Severity::Odd => self.normal(),
+            Severity::Critical => self.alarm(),
+            Severity::Warning => self.color(Color::Yellow),
+            Severity::Info => self.normal(),
         }
     }
 }
 
 /// The letter of a role, which stands for it in the timeline.
-pub(super) fn role_letter(role: InstanceRole) -> char {
+pub(super) fn role_letter(role: RoleKind) -> char {
     match role {
-        InstanceRole::Primary => 'P',
-        InstanceRole::Backup => 'b',
-        InstanceRole::Partial => '~',
-        InstanceRole::Fault => '!',
-        InstanceRole::Unknown => '?',
+        RoleKind::Primary => 'P',
+        RoleKind::Backup => 'b',
+        RoleKind::Partial => '~',
+        RoleKind::Fault => '!',
+        RoleKind::Unknown => '?',
     }
 }
 

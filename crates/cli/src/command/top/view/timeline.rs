@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The roles of an instance over time as a bar of letters, and the stages of its last transition as a stopwatch.
 
-use vipwatch_api::{InstanceItem, InstanceRole, TransitionItem};
+use vipwatch_api::{InstanceItem, RoleKind, TransitionItem};
 use vipwatch_history::Stage;
 
 use super::paint::{StyledLine, Theme, role_letter};
@@ -23,12 +23,12 @@ pub(super) fn bar(
     let transitions = &transitions[transitions.len().saturating_sub(width)..];
     let first = transitions.first()?;
     let ends = transitions.iter().skip(1).map(|next| next.at).chain([clock.now]);
-    let parts: Vec<(InstanceRole, u64)> = transitions
+    let parts: Vec<(RoleKind, u64)> = transitions
         .iter()
         .zip(ends)
         .map(|(item, end)| {
             let millis = end.duration_since(item.at).as_millis();
-            let role = InstanceRole::from_word(&item.to).unwrap_or(InstanceRole::Unknown);
+            let role = RoleKind::from_word(&item.to).unwrap_or(RoleKind::Unknown);
             (role, u64::try_from(millis).unwrap_or(0))
         })
         .collect();

@@ -39,6 +39,8 @@ pub(super) struct ComparisonSchedule {
     is_requested: bool,
     /// `None` before the first comparison.
     earliest: Option<Instant>,
+    /// When findings that were too young are compared again. A request does not wait for that.
+    young_at: Option<Instant>,
 }
 
 impl ComparisonSchedule {
@@ -47,20 +49,21 @@ impl ComparisonSchedule {
         self.is_requested = true;
     }
 
-    /// When the requested comparison may be made, if the thread must wait for that; `None` without a request.
+    /// When the next comparison may be made, if the thread must wait for that; `None` if none is wanted.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.earliest.filter(|_| self.is_requested)
+        self.earliest.filter(|_| self.is_requested).into_iter().chain(self.young_at).min()
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.is_requested && self.earliest.is_none_or(|earliest| earliest <= now)
+            || self.young_at.is_some_and(|at| at <= now)
     }
 
     /// A comparison has ended after this time. `has_young`: some findings were too young, and must be compared again.
     pub(super) fn completed(&mut self, now: Instant, took: Duration, has_young: bool) {
         let pause = took.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE);
-        let pause = if has_young { pause.max(YOUNG_PAUSE) } else { pause };
-        *self = Self { is_requested: has_young, earliest: Some(now + pause) };
+        let young_at = has_young.then(|| now + pause.max(YOUNG_PAUSE));
+        *self = Self { is_requested: false, earliest: Some(now + pause), young_at };
     }
 }
 
@@ -233,8 +236,17 @@ mod tests {
             let next = schedule.next().unwrap();
             assert!(schedule.is_due(next) && next == start + pause);
         }
+    }
+
+    #[test]
+    fn an_audit_does_not_wait_until_findings_that_were_too_young_are_compared_again() {
+        let start = Instant::now();
+        let mut schedule = ComparisonSchedule::default();
         schedule.completed(start, Duration::ZERO, true);
         assert_eq!(schedule.next(), Some(start + YOUNG_PAUSE));
+        assert!(!schedule.is_due(start) && schedule.is_due(start + YOUNG_PAUSE));
+        schedule.request();
+        assert!(schedule.is_due(start));
     }
 
     #[test]

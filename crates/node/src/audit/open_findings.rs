@@ -136,7 +136,6 @@ impl OpenFindings {
         // The findings about a receiver and about flapping instances change without a new version.
         let is_unchanged = self.compared == version
             && !self.has_young
-            && !self.current.is_flapping()
             && self.current.has_read_flapping(&self.sources)
             && !self.sources.has_receiver();
         if is_unchanged {

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_api::{
     ContainerKeepalived, FailingDelivery, FindingEvent, FindingItem, FindingList, FindingScope,
@@ -31,6 +31,9 @@ const MAX_UNKNOWN: usize = 20;
 
 /// Maximum number of keepaliveds in containers that are listed.
 const MAX_CONTAINERS: usize = 100;
+
+/// Time between two reads of the history without a transition, while instances flap. The periodic audit is less frequent.
+const FLAPPING_INTERVAL: Duration = Duration::from_secs(8);
 
 /// Whether a command that reads the kernel itself expected a node to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,29 +235,27 @@ pub(crate) struct CurrentFindings {
     /// The number of transitions at which the flapping instances were read; `None` before the first time, and if the
     /// history did not have the last transition.
     transitions: Option<u64>,
+    flapping_read_at: Option<Instant>,
 }
 
 impl CurrentFindings {
-    /// Whether an instance flaps.
-    pub(crate) fn is_flapping(&self) -> bool {
-        !self.flapping.is_empty()
-    }
-
-    /// Whether the flapping instances were read after the last transition.
+    /// Whether the flapping instances were read after the last transition, and not long ago if there are any: an instance
+    /// stops to flap without a transition.
     pub(crate) fn has_read_flapping(&self, sources: &FindingSources) -> bool {
-        self.transitions == Some(sources.transitions())
+        let is_recent = || self.flapping_read_at.is_some_and(|at| at.elapsed() < FLAPPING_INTERVAL);
+        self.transitions == Some(sources.transitions()) && (self.flapping.is_empty() || is_recent())
     }
 
-    /// Finds the instances that flap. Reads the history, if there were transitions.
+    /// Finds the instances that flap. Reads the history, unless that is known.
     pub(crate) fn update_flapping(&mut self, sources: &FindingSources) {
-        // An instance that flaps stops to do so without a transition.
-        if self.has_read_flapping(sources) && !self.is_flapping() {
+        if self.has_read_flapping(sources) {
             return;
         }
         // ORDER: a transition or a row that comes after the check is read again, or is read now.
         let transitions = sources.transitions();
         let is_current = sources.is_history_current();
         self.flapping = sources.flapping();
+        self.flapping_read_at = Some(Instant::now());
         self.transitions = is_current.then_some(transitions);
     }
 
@@ -438,8 +439,6 @@ fn flapping(flaps: Vec<FlapCount>) -> Vec<FindingItem> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use vipwatch_core::Role;
 
     use super::*;
@@ -456,6 +455,26 @@ mod tests {
         let found: Vec<FindingItem> = failed_deliveries(&entry).collect();
         assert_eq!(found[0].since, known_timestamp(at(5000)));
         assert_eq!((found[0].name.as_str(), found.len()), ("hook-failed", 1));
+    }
+
+    #[test]
+    fn the_history_is_not_read_at_every_comparison_while_an_instance_flaps() {
+        // A read would find no history.
+        let directory = tempfile::tempdir().unwrap();
+        let store = Arc::new(StateStore::default());
+        let sources = FindingSources::new(&store, &ReceiverHandle::default(), directory.path());
+        let flapping = new(Some("A"), FindingKind::Flapping, String::new());
+        let mut current = CurrentFindings {
+            flapping: vec![flapping],
+            transitions: Some(0),
+            flapping_read_at: Some(Instant::now()),
+            ..CurrentFindings::default()
+        };
+        current.update_flapping(&sources);
+        assert_eq!(current.flapping.len(), 1);
+        store.counters.transitions.fetch_add(1, Ordering::Relaxed);
+        current.update_flapping(&sources);
+        assert_eq!(current.flapping.len(), 0);
     }
 
     #[test]

@@ -13,8 +13,11 @@
 
 use std::fmt;
 use std::io;
+use std::iter::Enumerate;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::vec::IntoIter;
 
 use crate::worker::{Heartbeat, beat_every, spawn_worker};
 
@@ -71,32 +74,53 @@ impl<S: Default + 'static> FileTable<S> {
         // SAFETY: only the lifetime changes. `wait` returns after the thread has consumed the job, also if it panics:
         // then the job is dropped before the thread is marked as ended. So no borrow outlives this call.
         let job: Job<S> = unsafe { std::mem::transmute(job) };
-        self.hand_over(job);
+        self.shared.hand_over(job);
         self.wait();
         result.expect("the thread of a file table ran its job")
     }
 
+    /// Runs `work` on the thread of each table in turn, with the position of the table, and waits for the last one. Each
+    /// thread wakes the next one: the calling thread is woken once.
+    pub fn run_each(tables: &mut [&mut Self], mut work: impl FnMut(usize, &mut S) + Send) {
+        let shared: Vec<_> = tables.iter().map(|table| Arc::clone(&table.shared)).collect();
+        let (done, end) = sync_channel(1);
+        Turn { tables: shared.into_iter().enumerate(), work: &mut work, done }.begin();
+        end.recv().expect("the threads of the file tables ran their jobs");
+    }
+
     /// Has `work` run on the thread, without waiting.
     pub fn begin(&mut self, work: impl FnOnce(&mut S) + Send + 'static) {
-        self.hand_over(Box::new(work));
+        self.shared.hand_over(Box::new(work));
     }
 
     /// Waits until all work is done.
     pub fn wait(&mut self) {
-        let mut state = self.shared.lock();
-        while state.finished < state.accepted && !state.has_ended {
-            state = self.shared.wait(state);
-        }
+        drop(self.shared.wait_until_done());
     }
+}
 
-    fn hand_over(&mut self, job: Job<S>) {
-        self.wait();
-        let mut state = self.shared.lock();
-        assert!(!state.has_ended, "the thread of a file table runs");
-        state.job = Some(job);
-        state.accepted += 1;
-        drop(state);
-        self.shared.changed.notify_all();
+/// The part of [`FileTable::run_each`] from one table on. Dropping it ends the wait of the caller.
+struct Turn<'a, S> {
+    tables: Enumerate<IntoIter<Arc<Shared<S>>>>,
+    work: &'a mut (dyn FnMut(usize, &mut S) + Send),
+    done: SyncSender<()>,
+}
+
+impl<S: 'static> Turn<'_, S> {
+    /// Has the work run on the thread of the first table, and then on the next ones.
+    fn begin(mut self) {
+        let Some((position, table)) = self.tables.next() else {
+            let _ = self.done.send(());
+            return;
+        };
+        let job: Box<dyn FnOnce(&mut S) + Send + '_> = Box::new(move |files| {
+            (self.work)(position, files);
+            self.begin();
+        });
+        // SAFETY: only the lifetime changes. `run_each`, which owns what `work` borrows, waits until `done` has sent or is
+        // dropped. `work` is not called after that, also if it panics: then the turn is dropped with the job.
+        let job: Job<S> = unsafe { std::mem::transmute(job) };
+        table.hand_over(job);
     }
 }
 
@@ -107,6 +131,23 @@ impl<S> Shared<S> {
 
     fn wait<'a>(&self, state: MutexGuard<'a, State<S>>) -> MutexGuard<'a, State<S>> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_until_done(&self) -> MutexGuard<'_, State<S>> {
+        let mut state = self.lock();
+        while state.finished < state.accepted && !state.has_ended {
+            state = self.wait(state);
+        }
+        state
+    }
+
+    fn hand_over(&self, job: Job<S>) {
+        let mut state = self.wait_until_done();
+        assert!(!state.has_ended, "the thread of a file table runs");
+        state.job = Some(job);
+        state.accepted += 1;
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// Waits for a job; `None` at the end.
@@ -171,8 +212,10 @@ fn unshare() {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::fs::File;
     use std::os::fd::AsRawFd;
+    use std::thread::ThreadId;
 
     use super::*;
 
@@ -211,6 +254,42 @@ mod tests {
             files.len()
         });
         assert_eq!((count, copied), (3, vec![0, 1, 2]));
+    }
+
+    #[test]
+    fn the_tables_run_one_after_the_other_without_waking_the_caller_for_each() {
+        let mut tables: Vec<_> =
+            (0..16).map(|_| FileTable::<Vec<ThreadId>>::start("table").unwrap()).collect();
+        let mut seen = Vec::new();
+        let waits = || {
+            let text = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            line.unwrap().trim().parse::<u32>().unwrap()
+        };
+        let before = waits();
+        FileTable::run_each(&mut tables.iter_mut().collect::<Vec<_>>(), |position, files| {
+            files.push(std::thread::current().id());
+            seen.push((position, files.clone()));
+        });
+        // A lock may be another reason to wait.
+        assert!(waits() - before < 8);
+        for (at, ((position, on_thread), table)) in seen.iter().zip(&mut tables).enumerate() {
+            assert_eq!((*position, on_thread), (at, &table.run(|files| files.clone())));
+        }
+        assert_eq!(seen.iter().map(|(_, thread)| thread).collect::<HashSet<_>>().len(), 16);
+    }
+
+    #[test]
+    fn a_panic_in_one_of_several_tables_reaches_the_caller() {
+        let mut tables: Vec<_> = (0..3).map(|_| FileTable::<()>::start("table").unwrap()).collect();
+        let mut visited = 0;
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            FileTable::run_each(&mut tables.iter_mut().collect::<Vec<_>>(), |position, ()| {
+                visited += 1;
+                assert_eq!(position, 0, "in the second table");
+            });
+        }));
+        assert!(result.is_err() && visited == 2);
     }
 
     #[test]

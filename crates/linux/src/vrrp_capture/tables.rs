@@ -100,18 +100,20 @@ impl CaptureTables {
         mut visit: impl FnMut(L, &mut AdvertCapture) + Send,
     ) {
         sockets.sort_by_key(|(id, _)| *id);
+        let is_visited = |table: &&mut CaptureTable| {
+            sockets.binary_search_by_key(&table.number, |(id, _)| id.table).is_ok()
+        };
+        let tables = self.tables.iter_mut().filter(is_visited);
+        let (numbers, mut tables): (Vec<u32>, Vec<_>) =
+            tables.map(|table| (table.number, &mut table.files)).unzip();
         let mut left = sockets.into_iter().peekable();
-        for table in &mut self.tables {
-            let mut own = std::iter::from_fn(|| left.next_if(|(id, _)| id.table == table.number));
-            let Some(first) = own.next() else { continue };
-            table.files.run(|files| {
-                for (id, value) in std::iter::once(first).chain(own) {
-                    if let Some(Some(socket)) = files.get_mut(id.slot) {
-                        visit(value, socket);
-                    }
+        FileTable::run_each(&mut tables, |position, files| {
+            while let Some((id, value)) = left.next_if(|(id, _)| id.table == numbers[position]) {
+                if let Some(Some(socket)) = files.get_mut(id.slot) {
+                    visit(value, socket);
                 }
-            });
-        }
+            }
+        });
     }
 
     /// Closes these sockets, and waits until they are closed.

@@ -32,6 +32,10 @@ use vipwatch_core::FindingKind;
 /// Time between two reads of the queues.
 pub(super) const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Delay between a request of the main loop and its execution. State files come first: during a burst of changes, the threads
+/// that read the adverts would take processors from the main loop, and one read covers the changes of several namespaces.
+const REQUEST_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
 /// Delay between a change in the directory of names and the check of all names, so that one check covers many changes.
 const NAMES_DELAY: Duration = Duration::from_millis(50);
 
@@ -116,9 +120,8 @@ impl WitnessWorker {
                 // The main loop publishes the role after its request: the next drain reviews the evidence again.
                 let links = self.links.iter_mut().filter(|(key, _)| is_requested(key));
                 links.for_each(|(_, link)| link.is_review_due = true);
-                for netns in requests.drains {
-                    self.evidence.push(EvidenceUpdate::AdvertsRead(netns));
-                }
+                self.evidence
+                    .push_all(requests.drains.into_iter().map(EvidenceUpdate::AdvertsRead));
             }
             if self.next_drain <= clock::now() {
                 self.drain_all(heartbeat);
@@ -143,7 +146,9 @@ impl WitnessWorker {
             .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
             .collect();
         // An interrupted wait is a turn without work.
-        let _ = poll(&mut polled, Timespec::try_from(left).ok().as_ref());
+        if poll(&mut polled, Timespec::try_from(left).ok().as_ref()).is_ok_and(|ready| ready > 0) {
+            let _ = poll(&mut [], Some(&REQUEST_DELAY));
+        }
     }
 
     fn take_requests(&mut self) -> Requests {

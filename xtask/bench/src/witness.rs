@@ -64,7 +64,7 @@ pub fn run(args: &BenchArgs) -> BenchReport {
         rounds
     });
     eprintln!("bench: findings about processes");
-    delays.process = process_findings(&args.subject, args.pick(5, 20)).unwrap_or_default();
+    delays.process = process_findings(&args.subject, args.pick(5, 200)).unwrap_or_default();
     eprintln!("bench: forwarding");
     let span = Duration::from_secs(args.pick(3, 10));
     let forwarded = throughput(&args.subject, args.pick(2, 5), span);

@@ -167,10 +167,10 @@ pub fn process_findings(subject: &Path, count: usize) -> Option<Samples> {
     fixture.configure("[witness]\n");
     let mut hosts = Vec::new();
     for number in 1..=count {
-        let name = format!("bench-p{number:02}");
+        let name = format!("bench-p{number:03}");
         let netns = lab.netns(&format!("p{number}"));
         netns.add_link("eth0");
-        netns.ip("address add 192.0.2.200/24 dev eth0");
+        netns.ip("address add 192.0.2.254/24 dev eth0");
         let directory = lab.path().join(&name);
         std::fs::create_dir_all(&directory).expect("create a directory");
         let conf = format!(
@@ -197,7 +197,7 @@ pub fn process_findings(subject: &Path, count: usize) -> Option<Samples> {
         keepalived.kill();
         let due = Instant::now() + PROCESS_SETTLE;
         kept.push((name, due, netns));
-        pause(Duration::from_secs(2) + STAGGER);
+        pause(STAGGER);
     }
     for (name, due, _) in &kept {
         samples.push(delay(*due, seen.wait(name, "keepalived-gone-address-left")?));

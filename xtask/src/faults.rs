@@ -11,15 +11,16 @@ use crate::{TaskError, TaskResult, build, provision, sandbox};
 pub const HELP: &str = "\
 Inject faults into labs with real keepalived, and judge the findings and causes of vipwatch with an independent checker.
 
-Usage: cargo xtask faults [cluster] [--seeds A..B | --seed N] [--faults LIST] [--quick] [--json FILE] [--keep DIR] [--jobs N]
+Usage: cargo xtask faults [healthy | cluster] [--seeds A..B | --seed N] [--faults LIST] [--quick] [--json FILE] [--keep DIR] [--jobs N]
        cargo xtask faults --judge DIR
        cargo xtask faults [cluster] --mutations | --mutation NAME… [--jobs N]
 
-With `cluster`, each lab has three hosts with keepalived, a member of etcd and a node, and the faults concern all of them
+With `healthy`, a seed is the number of a lab in which nothing is wrong: the role moves three or four times, and no finding
+is right. With `cluster`, each lab has three hosts with keepalived, a member of etcd and a node, and the faults concern all of them
 and their networks. The checker judges the findings of the cluster.
 
 Options:
-  --seeds A..B  Run the seeds from A to B, without B; 0..200 by default, with `cluster` 0..60
+  --seeds A..B  Run the seeds from A to B, without B; 0..200 by default, with `healthy` 0..15, with `cluster` 0..60
   --seed N      Run one seed
   --faults LIST Inject these faults instead of those of the seed, for example stop,partition. FAULT@HOST names the host:
                 primary or backup, with `cluster` also reporter (of findings) or leader (of etcd)
@@ -32,12 +33,14 @@ Options:
   --mutation NAME
                 Build one of these versions only; repeat it for more. A wrong name lists all names
 
+VIPWATCH_KEEPALIVED=PATH runs this keepalived in all labs; without it, some labs use those of other Debian releases.
 One seed takes two to three minutes. docs/reference/faults.md lists the faults and explains how they are judged.
 
 Examples:
   cargo xtask faults --seed 7 --keep /tmp/seed7
   cargo xtask faults --seeds 1000..1200 --jobs 12 --json faults.json
   cargo xtask faults --mutation carrier-ignored
+  cargo xtask faults healthy --seed 8
   cargo xtask faults cluster --seeds 0..10 --jobs 4
   cargo xtask faults cluster --seed 1 --faults cut-from-etcd@reporter,quorum-loss
 ";
@@ -50,8 +53,8 @@ const FULL_CLUSTER_SEEDS: &str = "0..60";
 /// The programs of the repository that the runs need.
 pub const PROGRAMS: [&str; 3] = ["vipwatch-faults", "vipwatch", "vipwatch-neutron-switch"];
 
-/// The two kinds of labs.
-pub const LABS: [&str; 2] = ["nodes", "cluster"];
+/// The kinds of labs.
+const LABS: [&str; 3] = ["nodes", "healthy", "cluster"];
 
 /// Builds everything and runs the seeds.
 pub fn run(args: &[&str]) -> TaskResult {
@@ -62,23 +65,25 @@ pub fn run(args: &[&str]) -> TaskResult {
     sandbox::check_namespaces()?;
     sandbox::check_users()?;
     build::debug_programs(&PROGRAMS)?;
-    // `cluster` is the first word.
-    let (word, options) = args.split_at(usize::from(args.first() == Some(&"cluster")));
-    if command(word, options).status()?.success() {
+    // The lab is the first word.
+    let has_lab = args.first().is_some_and(|word| LABS.contains(word));
+    let (word, options) = args.split_at(usize::from(has_lab));
+    if command(word, options, !args.contains(&"--quick"))?.status()?.success() {
         return Ok(());
     }
     Err(TaskError("`faults` failed; see above".to_owned()))
 }
 
 /// The program that runs the seeds, which is built.
-fn command(lab: &[&str], options: &[&str]) -> Command {
+fn command(lab: &[&str], options: &[&str], is_full: bool) -> Result<Command, TaskError> {
     let directory = build::target_directory().join("debug");
     let mut command = sandbox::bound_command();
     command.arg(directory.join("vipwatch-faults"));
     command.args(lab).arg("--vipwatch").arg(directory.join("vipwatch")).args(options);
     command.env("VIPWATCH_SOURCE", build::root());
     command.env("VIPWATCH_MUTATIONS", build::target_directory().join("mutations"));
-    command
+    command.env(provision::keepalived::VERSIONS, provision::keepalived::versions(is_full)?);
+    Ok(command)
 }
 
 /// The seeds of a run by their verdict.
@@ -97,9 +102,8 @@ pub fn briefly(lab: &str, seed: Option<&str>) -> Result<JudgedSeeds, TaskError> 
     let path = json.display().to_string();
     let mut options = vec!["--quick", "--json", &path];
     options.extend(seed.into_iter().flat_map(|seed| ["--seed", seed]));
-    let lab: &[&str] = if lab == "cluster" { &["cluster"] } else { &[] };
     let _ = std::fs::remove_file(&json);
-    let status = command(lab, &options).status()?;
+    let status = command(&[lab], &options, false)?.status()?;
     let document = std::fs::read_to_string(&json).map_err(|error| {
         TaskError(format!("`faults` ended with {status}, without results: {error}"))
     })?;
@@ -126,6 +130,8 @@ fn judged_seeds(document: &Value) -> Option<JudgedSeeds> {
 pub fn fully() -> TaskResult {
     println!("── faults · seeds {FULL_SEEDS}");
     run(&["--seeds", FULL_SEEDS])?;
+    println!("── faults · healthy, all shapes");
+    run(&["healthy"])?;
     println!("── faults · cluster, seeds {FULL_CLUSTER_SEEDS}");
     run(&["cluster", "--seeds", FULL_CLUSTER_SEEDS, "--jobs", "4"])
 }

@@ -5,9 +5,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::check::verdict::Strictness;
+use crate::setup::HealthyShape;
 
 /// The seeds of `--quick`: each of them is short, and together they have the most important faults.
-const QUICK_SEEDS: &[u64] = &[6, 13, 16, 17, 26, 28, 37, 44];
+const QUICK_SEEDS: &[u64] = &[9, 13, 17, 24, 26, 28, 71, 109];
+/// The shapes of `healthy --quick`: VMAC, unicast between subnets, a heartbeat link, another user.
+const QUICK_SHAPES: &[u64] = &[1, 6, 8, 12];
 /// The seeds of `cluster --quick`.
 const QUICK_CLUSTER_SEEDS: &[u64] = &[1, 2, 3];
 
@@ -16,14 +19,29 @@ const QUICK_CLUSTER_SEEDS: &[u64] = &[1, 2, 3];
 pub enum LabKind {
     /// Nodes without a cluster view.
     Nodes,
+    /// Nodes with failovers and without faults; a seed is the number of a shape.
+    Healthy,
     /// Three nodes with a cluster view, and three members of etcd.
     Cluster,
+}
+
+impl LabKind {
+    /// Its name on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Nodes => "nodes",
+            Self::Healthy => "healthy",
+            Self::Cluster => "cluster",
+        }
+    }
 }
 
 /// A table with rows for each lab.
 #[derive(serde::Deserialize)]
 pub struct LabTable<T> {
     nodes: Vec<T>,
+    #[serde(default = "Vec::new")]
+    healthy: Vec<T>,
     cluster: Vec<T>,
 }
 
@@ -32,6 +50,7 @@ impl<T> LabTable<T> {
     pub fn rows(self, lab: LabKind) -> Vec<T> {
         match lab {
             LabKind::Nodes => self.nodes,
+            LabKind::Healthy => self.healthy,
             LabKind::Cluster => self.cluster,
         }
     }
@@ -84,7 +103,9 @@ impl RunOptions {
             (None, Some(seeds), _) => seeds.clone().collect(),
             (None, None, LabKind::Nodes) if self.quick => QUICK_SEEDS.to_vec(),
             (None, None, LabKind::Cluster) if self.quick => QUICK_CLUSTER_SEEDS.to_vec(),
+            (None, None, LabKind::Healthy) if self.quick => QUICK_SHAPES.to_vec(),
             (None, None, LabKind::Nodes) => (0..200).collect(),
+            (None, None, LabKind::Healthy) => (0..).take(HealthyShape::ALL.len()).collect(),
             (None, None, LabKind::Cluster) => (0..60).collect(),
         }
     }

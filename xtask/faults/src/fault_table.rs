@@ -13,8 +13,8 @@ use crate::setup::ConfigEdit;
 
 /// The faults of a lab.
 pub fn faults(lab: LabKind) -> &'static [FaultKind] {
-    static TABLES: [OnceLock<Vec<FaultKind>>; 2] = [OnceLock::new(), OnceLock::new()];
-    TABLES[usize::from(lab == LabKind::Cluster)].get_or_init(|| {
+    static TABLES: [OnceLock<Vec<FaultKind>>; 3] = [const { OnceLock::new() }; 3];
+    TABLES[lab as usize].get_or_init(|| {
         let table: LabTable<FaultKind> =
             toml::from_str(include_str!("fault_table.toml")).expect("the table is valid");
         table.rows(lab)
@@ -27,6 +27,9 @@ pub struct FaultKind {
     pub word: String,
     pub victims: Vec<FaultVictim>,
     pub seconds: u64,
+    /// Follows other faults of a schedule in some seeds.
+    #[serde(default)]
+    pub is_extra: bool,
     #[serde(default)]
     pub findings: Vec<String>,
     pub begin: Vec<FaultAct>,
@@ -54,6 +57,10 @@ pub enum FaultAct {
     /// Waits so many milliseconds.
     Wait(u64),
     WaitForSecondPrimary,
+    /// Another host holds the first instance.
+    WaitForFailover,
+    /// The host of the fault holds the first instance.
+    WaitForReturn,
     Repeat(usize, Vec<FaultAct>),
     OnPrimary(Box<FaultAct>),
     OnNextHost(Box<FaultAct>),
@@ -71,6 +78,8 @@ pub enum FaultAct {
     Heal(LabNetwork, Disturbance),
     Etcd(ServiceAct),
     Vipwatch(ServiceAct),
+    /// Begins or ends a silence of all instances.
+    Silence(bool),
     #[serde(untagged)]
     Cluster(ClusterAct),
 }

@@ -19,6 +19,8 @@ use crate::setup::PREFIX;
 const PATIENT_LIMIT: Duration = Duration::from_mins(1);
 /// The longest wait of a cluster with [`Strictness::Presence`] that a fact ends.
 const PATIENT_REST: Duration = Duration::from_secs(4);
+/// The longest hold of a healthy lab with [`Strictness::Presence`]: each wrong finding has the time to open.
+const PATIENT_HOLD: Duration = Duration::from_secs(8);
 /// The time before the first fault: capture and processes are known, and a node reports findings.
 const WARM_UP: Duration = Duration::from_secs(8);
 /// The time after the last recovery in which the findings of nodes close; those of a cluster close sooner.
@@ -31,8 +33,12 @@ pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], strictness: Strictness) -
     // A run that waits for findings too, on a machine of unknown speed.
     let is_patient = strictness == Strictness::Presence;
     // The times of a cluster are shorter where facts end the wait.
-    let wait =
-        |exact: Duration| if is_patient && is_cluster { exact.min(PATIENT_REST) } else { exact };
+    let is_healthy = lab.setup.shape.is_some();
+    let wait = |exact: Duration| match (is_patient, is_cluster, is_healthy) {
+        (true, true, _) => exact.min(PATIENT_REST),
+        (true, false, true) => exact.min(PATIENT_HOLD),
+        _ => exact,
+    };
     if is_patient && is_cluster {
         wait_for("a node that reports findings", || Ok(lab.reporter()))?;
     }
@@ -49,7 +55,7 @@ pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], strictness: Strictness) -
         lab.journal.write("fault-done", &details)?;
         let hold = Duration::from_secs(kind.seconds);
         // A fault that causes no finding must last: no finding may be opened.
-        pause(if kind.findings.is_empty() { hold } else { wait(hold) });
+        pause(if kind.findings.is_empty() && !is_healthy { hold } else { wait(hold) });
         if is_patient {
             wait_for_findings(lab, kind, host);
         }
@@ -60,7 +66,7 @@ pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], strictness: Strictness) -
         lab.wait_until_settled()?;
         pause(wait(*rest));
     }
-    let cool_down = if is_cluster { CLUSTER_COOL_DOWN } else { COOL_DOWN };
+    let cool_down = if is_cluster || is_healthy { CLUSTER_COOL_DOWN } else { COOL_DOWN };
     pause(if is_patient { PATIENT_REST } else { cool_down });
     lab.finish()
 }
@@ -98,7 +104,8 @@ fn wait_for_findings(lab: &FaultLab, kind: &FaultKind, host: usize) {
         })
     };
     let end = Instant::now() + PATIENT_LIMIT;
-    while !kind.findings.is_empty() && !are_open() && Instant::now() < end {
+    let is_awaited = !kind.findings.is_empty() && lab.setup.unobserved != Some(host);
+    while is_awaited && !are_open() && Instant::now() < end {
         pause(Duration::from_millis(200));
     }
 }

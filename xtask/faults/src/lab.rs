@@ -67,10 +67,13 @@ impl FaultLab {
             lab.configure(index, ConfigEdit::default())?;
             lab.start_keepalived(index)?;
         }
-        for host in &lab.hosts {
-            host.start_vipwatch(&lab.setup)?;
+        let is_observed = |host: &usize| lab.setup.unobserved != Some(*host);
+        let observed: Vec<usize> = (0..lab.hosts.len()).filter(is_observed).collect();
+        for host in &observed {
+            lab.hosts[*host].start_vipwatch(&lab.setup)?;
         }
-        for host in &mut lab.hosts {
+        for host in observed {
+            let host = &mut lab.hosts[host];
             host.wait_for_vipwatch()?;
             host.record_answers(lab.setup.cluster.is_some())?;
             lab.journal.write("node-ready", &json!({ "node": host.index }))?;
@@ -80,7 +83,8 @@ impl FaultLab {
 
     /// Records the adverts of all ports of the data network, with the port and the direction of each.
     fn record_wire(&mut self, directory: &Path) -> LabResult {
-        let ports = self.hosts.iter().chain(&self.foreign).map(LabHost::port_index);
+        let ports = self.hosts.iter().chain(&self.foreign);
+        let ports = ports.map(|host| host.port_index(&self.setup));
         let document = self.setup.document(ports.collect::<LabResult<Vec<u32>>>()?);
         write_file(&directory.join("setup.json"), &serde_json::to_string(&document)?)?;
         let file = directory.join("wire.pcap");
@@ -206,7 +210,9 @@ impl FaultLab {
     /// Writes the end to the log, and collects the histories of the nodes.
     pub fn finish(&self) -> LabResult {
         self.journal.write("end", &json!({}))?;
-        self.hosts.iter().try_for_each(LabHost::collect_history)
+        let mut observed =
+            self.hosts.iter().filter(|host| self.setup.unobserved != Some(host.index));
+        observed.try_for_each(LabHost::collect_history)
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::args::{LabKind, RunOptions};
+use crate::args::RunOptions;
 use crate::check;
 use crate::check::verdict::{RunVerdict, Strictness};
 use crate::fault_table::{ClusterAct, FaultAct};
@@ -109,7 +109,7 @@ fn record(options: &RunOptions, seed: u64, directory: &Path) -> LabResult {
     command.args(["--seed", &seed.to_string()]).arg("--vipwatch").arg(&options.vipwatch);
     command.args(options.faults.iter().flat_map(|faults| ["--faults", faults]));
     command.args(options.quick.then_some("--quick"));
-    command.args((options.lab == LabKind::Cluster).then_some("cluster"));
+    command.arg(options.lab.word());
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.success() {
         return Ok(());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::args::{LabKind, RunOptions};
 use crate::fault_table::{FaultKind, FaultVictim, faults};
 use crate::random::SeededRandom;
-use crate::setup::LabSetup;
+use crate::setup::{HealthyShape, LabSetup};
 use crate::{FaultsError, LabResult};
 
 /// One step of a schedule.
@@ -24,7 +24,9 @@ fn is_possible(kind: &FaultKind, setup: &LabSetup) -> bool {
         "priority-drop" => setup.has_track_script,
         // With a VMAC the foreign sender's adverts have the MAC address of the virtual router, which macvlan takes for
         // its own.
-        "vrid-clash" => !setup.has_vmac,
+        // The node without `vipwatch` has no silence.
+        word if kind.is_extra && word.starts_with("silenced") => setup.unobserved.is_none(),
+        "vrid-clash" => !setup.has_vmac && !setup.has_heartbeat,
         _ => true,
     }
 }
@@ -34,6 +36,9 @@ pub fn steps(options: &RunOptions, setup: &LabSetup) -> LabResult<Vec<FaultStep>
     match (&options.faults, options.lab) {
         (Some(faults), lab) => chosen(lab, faults),
         (None, LabKind::Cluster) if options.quick => chosen(options.lab, quick_faults(setup.seed)),
+        (None, LabKind::Healthy) => {
+            chosen(options.lab, setup.shape.map_or("restart", HealthyShape::failovers))
+        }
         (None, lab) => {
             let mut steps = schedule(lab, setup);
             steps.truncate(if options.quick { 2 } else { usize::MAX });
@@ -47,9 +52,14 @@ fn schedule(lab: LabKind, setup: &LabSetup) -> Vec<FaultStep> {
     let is_cluster = lab == LabKind::Cluster;
     let salt = if is_cluster { 0x0C1A_57E2 } else { 0x5EED_FA17 };
     let mut random = SeededRandom::new(setup.seed ^ salt);
-    let mut kinds: Vec<_> = faults(lab).iter().filter(|kind| is_possible(kind, setup)).collect();
+    let possible = faults(lab).iter().filter(|kind| is_possible(kind, setup));
+    let (extra, mut kinds): (Vec<_>, Vec<_>) = possible.partition(|kind| kind.is_extra);
     random.shuffle(&mut kinds);
     kinds.truncate(if is_cluster { 4 + random.below(3) } else { 3 + random.below(4) });
+    let mut others = SeededRandom::new(setup.seed ^ 0xEE_77AA);
+    if !extra.is_empty() && others.chance(50) {
+        kinds.insert(0, others.one_of(&extra));
+    }
     let step = |kind: &'static FaultKind| {
         let victims = &kind.victims;
         let victim = if is_cluster {
@@ -102,7 +112,7 @@ mod tests {
 
     #[test]
     fn two_hundred_seeds_contain_every_fault_many_times() {
-        for (lab, count) in [(LabKind::Nodes, 20), (LabKind::Cluster, 35)] {
+        for (lab, count) in [(LabKind::Nodes, 23), (LabKind::Cluster, 35)] {
             assert_eq!(faults(lab).len(), count);
             let steps = (0..200).flat_map(|seed| schedule(lab, &LabSetup::of(lab, seed)));
             let all: Vec<&FaultKind> = steps.map(|step| step.kind).collect();

@@ -2,18 +2,22 @@
 //! The lab of one seed: the number of hosts, the variant of keepalived's configuration, and the settings of the cluster
 //! view. The file `setup.json` has everything that the checker must know about it.
 
+mod dimensions;
 mod files;
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::dimensions::{DOWN_TIMER, DataLink, HealthyShape};
 pub use self::files::{NodeFiles, group_conf, node_conf, router_conf};
 use crate::args::LabKind;
 use crate::random::SeededRandom;
 
 /// The link of a host in the data network.
 pub const LINK: &str = "eth0";
+/// The link for adverts, in a lab with a heartbeat network.
+pub const HEARTBEAT_LINK: &str = "hb0";
 /// The virtual router id of the first instance; the second one has the next id.
 const FIRST_VRID: u8 = 51;
 /// The base priorities of the hosts.
@@ -51,6 +55,19 @@ pub struct LabSetup {
     pub advert_millis: u32,
     /// `None` for nodes without a cluster view.
     pub cluster: Option<ClusterSettings>,
+    pub data_link: DataLink,
+    /// The adverts have a network of their own.
+    pub has_heartbeat: bool,
+    /// A second instance with the same VRID on the same link: the first one uses multicast, the second one unicast.
+    pub has_unicast_twin: bool,
+    /// `down_timer_adverts`.
+    pub down_timer: u8,
+    /// The Debian releases of the keepalived on the first hosts.
+    pub releases: Vec<&'static str>,
+    /// The host without `vipwatch`.
+    pub unobserved: Option<usize>,
+    /// `None` for a lab with faults.
+    pub shape: Option<HealthyShape>,
 }
 
 /// The settings of `[cluster]`.
@@ -88,6 +105,9 @@ pub struct InstanceFacts {
     pub addresses: Vec<String>,
     /// The link that holds the addresses.
     pub address_link: String,
+    /// The link of the adverts.
+    pub advert_link: String,
+    pub is_unicast: bool,
 }
 
 /// The content of `setup.json`.
@@ -104,11 +124,21 @@ pub struct SetupDocument {
     /// `None` in a lab without a cluster.
     pub times: Option<ClusterTimes>,
     pub min_backups: Option<usize>,
+    pub down_timer: u8,
+    pub unobserved: Option<usize>,
+    pub shape: Option<HealthyShape>,
 }
 
 impl LabSetup {
     pub fn of(kind: LabKind, seed: u64) -> Self {
-        let is_cluster = kind == LabKind::Cluster;
+        match kind {
+            LabKind::Nodes => Self::random(false, seed).with_dimensions(),
+            LabKind::Healthy => Self::healthy(seed),
+            LabKind::Cluster => Self::random(true, seed),
+        }
+    }
+
+    fn random(is_cluster: bool, seed: u64) -> Self {
         let either = |nodes: usize, cluster: usize| if is_cluster { cluster } else { nodes };
         let mut random = SeededRandom::new(if is_cluster { seed ^ 0xC1_5735 } else { seed });
         let mut priorities = PRIORITIES.to_vec();
@@ -140,6 +170,7 @@ impl LabSetup {
                 has_full_view: random.chance(30),
                 has_own_clocks: false,
             }),
+            ..Self::plain()
         }
     }
 
@@ -149,26 +180,43 @@ impl LabSetup {
 
     /// The number of instances.
     pub fn instances(&self) -> usize {
-        1 + usize::from(self.has_sync_group)
+        1 + usize::from(self.has_sync_group || self.has_unicast_twin)
     }
 
     pub fn instance(&self, index: usize) -> InstanceFacts {
         let number = index + 1;
-        let vrid = FIRST_VRID + u8::from(index > 0);
+        let vrid = FIRST_VRID + u8::from(index > 0 && !self.has_unicast_twin);
         // RFC 5798, section 5.2.9: the first address is the link-local one.
         let mut addresses = if self.is_ipv6 {
             vec![format!("fe80::{number}:100/64"), format!("fd09::{number}:100/64")]
         } else {
-            vec![format!("10.9.0.{number}01/24"), format!("10.9.0.{number}02/24")]
+            let length = if self.data_link == DataLink::Routed { 32 } else { 24 };
+            vec![format!("10.9.0.{number}01/{length}"), format!("10.9.0.{number}02/{length}")]
         };
         addresses.truncate(1 + usize::from(self.has_two_addresses));
         let address_link = if self.has_vmac { format!("vrrp.{vrid}") } else { LINK.to_owned() };
-        InstanceFacts { name: format!("VI_{number}"), vrid, addresses, address_link }
+        InstanceFacts {
+            name: format!("VI_{number}"),
+            vrid,
+            addresses,
+            address_link,
+            advert_link: if self.has_heartbeat { HEARTBEAT_LINK } else { LINK }.to_owned(),
+            is_unicast: self.is_unicast || self.has_unicast_twin && index > 0,
+        }
     }
 
     /// The own address of a host; the foreign host has the number after the last node.
     pub fn own_address(&self, host: usize) -> String {
-        if self.is_ipv6 { format!("fd09::{}", host + 1) } else { format!("10.9.0.{}", host + 1) }
+        match (self.is_ipv6, self.data_link) {
+            (true, _) => format!("fd09::{}", host + 1),
+            (false, DataLink::Routed) => format!("10.9.{}.1", host + 1),
+            (false, _) => format!("10.9.0.{}", host + 1),
+        }
+    }
+
+    /// The address from which a host sends adverts.
+    pub fn advert_address(&self, host: usize) -> String {
+        if self.has_heartbeat { heartbeat_address(host) } else { self.own_address(host) }
     }
 
     /// An address that a [`ConfigEdit`] adds.
@@ -178,6 +226,9 @@ impl LabSetup {
 
     /// A short description for the table of results.
     fn label(&self) -> String {
+        if let Some(shape) = self.shape {
+            return format!("{shape:?}");
+        }
         let mut label = format!("{}n v{} {}ms", self.nodes(), self.version, self.advert_millis);
         let marks = [
             (self.is_ipv6, "ipv6"),
@@ -187,9 +238,19 @@ impl LabSetup {
             (self.has_track_script, "track"),
             (self.is_nopreempt, "nopreempt"),
             (self.captures_sent, "sent"),
+            (self.data_link == DataLink::Macvlan, "macvlan"),
+            (self.has_heartbeat, "heartbeat"),
+            (self.has_unicast_twin, "twin"),
+            (self.down_timer != DOWN_TIMER, "down-timer"),
         ];
         for (_, mark) in marks.iter().filter(|(is_set, _)| *is_set) {
             let _ = write!(label, " {mark}");
+        }
+        for (host, release) in self.releases.iter().enumerate() {
+            let _ = write!(label, " {host}={release}");
+        }
+        if let Some(host) = self.unobserved {
+            let _ = write!(label, " {host}=blind");
         }
         if let Some(cluster) = &self.cluster {
             let view = if cluster.has_full_view { " full" } else { "" };
@@ -209,6 +270,9 @@ impl LabSetup {
             ports,
             times: self.cluster.as_ref().map(|cluster| cluster.times),
             min_backups: self.cluster.as_ref().map(|cluster| cluster.min_backups),
+            down_timer: self.down_timer,
+            unobserved: self.unobserved,
+            shape: self.shape,
         }
     }
 }
@@ -221,6 +285,11 @@ pub struct ConfigEdit {
     pub priority: Option<u8>,
     /// One more address for the first instance, which the other hosts do not have.
     pub has_extra_address: bool,
+}
+
+/// A host's address in the heartbeat network.
+pub fn heartbeat_address(host: usize) -> String {
+    format!("10.6.0.{}", host + 1)
 }
 
 /// The name of a host's node.

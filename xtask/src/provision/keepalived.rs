@@ -2,6 +2,7 @@
 //! The keepalived of several Debian releases, each with its own libraries. The program runs in the system's root directory, as
 //! an installed one does: its interpreter and its library path are set.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -92,5 +93,6 @@ fn relocate(from: &Path, to: &Path) -> Result<(), TaskError> {
         rest.fill(0);
         rest[..9].copy_from_slice(b"/dev/null");
     }
-    Ok(std::fs::write(program, bytes)?)
+    // The file keeps its mode.
+    Ok(std::fs::File::options().write(true).open(program)?.write_all(&bytes)?)
 }

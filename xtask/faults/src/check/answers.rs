@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::findings::FindingSpan;
+use super::node::deliveries::DeliveredFinding;
 use crate::moment::{Micros, parse};
 use crate::{FaultsError, LabResult};
 
@@ -41,6 +42,8 @@ pub struct NodeAnswers {
     pub findings: Vec<FindingSpan>,
     /// Causes in events `transition` and `cause`, in their order.
     pub causes: Vec<PublishedCause>,
+    /// What the hook of the node received.
+    pub deliveries: Vec<DeliveredFinding>,
     /// Defects of the answers themselves, for example an end without a beginning.
     pub problems: Vec<String>,
 }
@@ -84,6 +87,21 @@ impl NodeAnswers {
 
     pub fn read_events(&mut self, path: &Path) -> LabResult {
         lines(path)?.iter().try_for_each(|event| self.add_event(event))
+    }
+
+    /// Reads what the hook wrote; it may not have run at all.
+    pub fn read_deliveries(&mut self, path: &Path) -> LabResult {
+        for line in if path.exists() { lines(path)? } else { Vec::new() } {
+            let (body, received) = (&line["body"], line["wall"].as_i64().unwrap_or_default());
+            self.deliveries.push(DeliveredFinding {
+                received,
+                at: time(&body["at"])?,
+                subject: text(&body["id"]),
+                name: text(&body["finding"]["name"]),
+                state: text(&body["state"]),
+            });
+        }
+        Ok(())
     }
 
     fn add_event(&mut self, event: &Value) -> LabResult {

@@ -10,7 +10,7 @@ use super::roles::{self, NodeTimeline};
 use super::wire::{self, PortDirection, WireAdvert};
 use crate::journal::{self, JournalEntry};
 use crate::moment::{Micros, SECOND};
-use crate::setup::SetupDocument;
+use crate::setup::{InstanceFacts, SetupDocument};
 use crate::{FaultsError, LabResult};
 
 /// The recordings of one run.
@@ -28,7 +28,7 @@ pub struct RecordedRun {
 pub struct RecordedNode {
     pub answers: NodeAnswers,
     pub timeline: NodeTimeline,
-    /// The configured addresses of the first instance, from each change on.
+    /// The addresses of the first instance that keepalived has read, from each change on.
     pub configured: Vec<(Micros, Vec<String>)>,
 }
 
@@ -53,15 +53,40 @@ impl RecordedRun {
     }
 
     fn read_node(&self, directory: &Path, node: usize) -> LabResult<RecordedNode> {
-        let entries = self.acts(node, &["configured"]);
-        let configured: Vec<_> = entries.map(|entry| (entry.at, entry.addresses.clone())).collect();
+        let configured = self.read_by_keepalived(node);
         let mut answers = NodeAnswers::default();
-        if !self.is_cluster() {
+        let is_observed = self.is_observed(node);
+        if !self.is_cluster() && is_observed {
             answers.read_history(&directory.join("history.json"))?;
+            answers.read_deliveries(&directory.join("hook.jsonl"))?;
         }
-        answers.read_events(&directory.join("events.jsonl"))?;
+        if is_observed {
+            answers.read_events(&directory.join("events.jsonl"))?;
+        }
         let timeline = roles::read(directory, &self.setup.instances, &configured, self.end)?;
         Ok(RecordedNode { answers, timeline, configured })
+    }
+
+    /// keepalived reads its file when it starts, and after SIGHUP.
+    fn read_by_keepalived(&self, node: usize) -> Vec<(Micros, Vec<String>)> {
+        let (mut file, mut read): (&[String], Vec<(Micros, Vec<String>)>) = (&[], Vec::new());
+        for entry in self.acts(node, &["configured", "keepalived-start", "signal"]) {
+            match entry.act.as_str() {
+                "configured" => file = &entry.addresses,
+                "signal" if !entry.signals.iter().any(|name| name == "HUP") => continue,
+                _ => {}
+            }
+            let is_read = entry.act != "configured" || read.is_empty();
+            if is_read && read.last().is_none_or(|(_, last)| last != file) {
+                read.push((entry.at, file.to_vec()));
+            }
+        }
+        read
+    }
+
+    /// Whether `vipwatch` runs on a host.
+    pub fn is_observed(&self, node: usize) -> bool {
+        self.setup.unobserved != Some(node)
     }
 
     pub fn is_cluster(&self) -> bool {
@@ -76,28 +101,40 @@ impl RecordedRun {
     /// The master-down interval for a priority: RFC 3768 and RFC 5798, section 6.1.
     pub fn down_interval(&self, priority: u8) -> Micros {
         let unit = if self.setup.version == 2 { SECOND } else { self.interval() };
-        3 * self.interval() + unit * (256 - i64::from(priority)) / 256
+        i64::from(self.setup.down_timer) * self.interval()
+            + unit * (256 - i64::from(priority)) / 256
     }
 
     /// The adverts that the switch delivered to a host.
-    pub fn delivered(&self, host: usize, vrid: u8) -> impl Iterator<Item = &WireAdvert> {
-        self.at_port(host, vrid, PortDirection::ToHost)
+    pub fn delivered<'a>(
+        &'a self,
+        host: usize,
+        instance: &'a InstanceFacts,
+    ) -> impl Iterator<Item = &'a WireAdvert> {
+        self.at_port(host, instance, PortDirection::ToHost)
     }
 
     /// The adverts that a host has sent; the number after the last node is that of the foreign host.
-    pub fn sent(&self, host: usize, vrid: u8) -> impl Iterator<Item = &WireAdvert> {
-        self.at_port(host, vrid, PortDirection::FromHost)
+    pub fn sent<'a>(
+        &'a self,
+        host: usize,
+        instance: &'a InstanceFacts,
+    ) -> impl Iterator<Item = &'a WireAdvert> {
+        self.at_port(host, instance, PortDirection::FromHost)
     }
 
-    fn at_port(
-        &self,
+    /// keepalived receives unicast and multicast adverts by different sockets: each has its own virtual router ids.
+    fn at_port<'a>(
+        &'a self,
         host: usize,
-        vrid: u8,
+        instance: &'a InstanceFacts,
         direction: PortDirection,
-    ) -> impl Iterator<Item = &WireAdvert> {
+    ) -> impl Iterator<Item = &'a WireAdvert> {
         let port = self.setup.ports.get(host).copied();
         self.adverts.iter().filter(move |advert| {
-            Some(advert.port) == port && advert.direction == direction && advert.vrid == vrid
+            Some(advert.port) == port
+                && advert.direction == direction
+                && (advert.vrid, advert.is_unicast) == (instance.vrid, instance.is_unicast)
         })
     }
 
@@ -250,10 +287,15 @@ pub mod examples {
                     vrid: 51,
                     addresses: vec!["10.9.0.101/24".to_owned()],
                     address_link: "eth0".to_owned(),
+                    advert_link: "eth0".to_owned(),
+                    is_unicast: false,
                 }],
                 ports: vec![3, 4, 5],
                 times: None,
                 min_backups: None,
+                down_timer: 3,
+                unobserved: None,
+                shape: None,
             },
             journal: Vec::new(),
             start: 0,
@@ -270,6 +312,7 @@ pub mod examples {
             port: 3 + to,
             direction: PortDirection::ToHost,
             source: std::net::Ipv4Addr::new(10, 9, 0, from + 1).into(),
+            is_unicast: false,
             vrid: 51,
             priority,
             addresses: vec![std::net::Ipv4Addr::new(10, 9, 0, 101).into()],

@@ -41,7 +41,7 @@ struct KernelTables {
 pub struct NodeTimeline {
     /// For each instance, its roles.
     pub roles: Vec<Vec<Span<&'static str>>>,
-    /// Whether the node's link is up and has a carrier.
+    /// Whether the node's links of the data network and of the adverts are up and have a carrier.
     pub link: Vec<Span<bool>>,
 }
 
@@ -71,10 +71,10 @@ pub fn read(
         for (index, instance) in instances.iter().enumerate() {
             let own = configured.iter().rev().find(|(since, _)| index == 0 && *since <= at);
             let addresses = own.map_or(&instance.addresses, |(_, addresses)| addresses);
-            let role = tables.role(&instance.address_link, addresses);
+            let role = tables.role(instance, addresses);
             push(&mut timeline.roles[index], at, end, role);
         }
-        push(&mut timeline.link, at, end, tables.is_up(LINK));
+        push(&mut timeline.link, at, end, tables.are_up(&instances[0]));
     };
     for (at, event) in events {
         if event.as_ref().is_some_and(|event| tables.add_unreported(event)) {
@@ -112,12 +112,18 @@ impl KernelTables {
         self.links.get(link).copied().unwrap_or(false)
     }
 
+    /// Whether the links of the data network and of the adverts are usable.
+    fn are_up(&self, instance: &InstanceFacts) -> bool {
+        self.is_up(LINK) && self.is_up(&instance.advert_link)
+    }
+
     /// The role as the reference defines it: docs/reference/cli.md, "Roles".
-    fn role(&self, link: &str, addresses: &[String]) -> &'static str {
-        let is_held = |cidr: &&String| self.addresses.contains(&(link.to_owned(), (*cidr).clone()));
+    fn role(&self, instance: &InstanceFacts, addresses: &[String]) -> &'static str {
+        let link = &instance.address_link;
+        let is_held = |cidr: &&String| self.addresses.contains(&(link.clone(), (*cidr).clone()));
         match addresses.iter().filter(is_held).count() {
             held if held == addresses.len() => "primary",
-            0 if self.is_up(link) && self.is_up(LINK) => "backup",
+            0 if self.is_up(link) && self.are_up(instance) => "backup",
             0 => "fault",
             _ => "partial",
         }
@@ -151,6 +157,7 @@ fn event(text: &str) -> Option<KernelEvent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::recording::examples::run;
 
     fn parsed(line: &str) -> Option<(String, Option<String>, KernelState)> {
         event(line).map(|event| (event.link, event.cidr, event.state))
@@ -174,10 +181,11 @@ mod tests {
     #[test]
     fn roles_follow_addresses_and_links() {
         let addresses = ["10.9.0.101/24".to_owned(), "10.9.0.102/24".to_owned()];
+        let instance = &run().setup.instances[0];
         let mut tables = KernelTables::default();
         let mut role = |line: &str| {
             tables.apply(event(line));
-            tables.role("eth0", &addresses)
+            tables.role(instance, &addresses)
         };
         assert_eq!(role("2: eth0@if4: <UP,LOWER_UP> mtu"), "backup");
         assert_eq!(role("2: eth0    inet 10.9.0.101/24 scope global"), "partial");

@@ -22,6 +22,7 @@ pub struct WireAdvert {
     pub port: u32,
     pub direction: PortDirection,
     pub source: IpAddr,
+    pub is_unicast: bool,
     pub vrid: u8,
     pub priority: u8,
     pub addresses: Vec<IpAddr>,
@@ -68,9 +69,9 @@ fn frame(packet: &[u8], at: Micros) -> Option<WireAdvert> {
     let direction =
         if header[10] == OUTGOING { PortDirection::ToHost } else { PortDirection::FromHost };
     let ip = &packet[SLL2_HEADER..];
-    let (source, vrrp) = match ip.first()? >> 4 {
-        4 => ipv4(ip)?,
-        6 => ipv6(ip)?,
+    let ((source, vrrp), is_unicast) = match ip.first()? >> 4 {
+        4 => (ipv4(ip)?, ip[16] >> 4 != 0xe),
+        6 => (ipv6(ip)?, ip[24] != 0xff),
         _ => return None,
     };
     // RFC 3768, section 5.1, and RFC 5798, section 5.1.
@@ -81,7 +82,8 @@ fn frame(packet: &[u8], at: Micros) -> Option<WireAdvert> {
     let size = if source.is_ipv4() { 4 } else { 16 };
     let list = vrrp.get(8..8 + usize::from(head[3]) * size)?;
     let addresses = list.chunks_exact(size).filter_map(address).collect();
-    Some(WireAdvert { at, port, direction, source, vrid: head[1], priority: head[2], addresses })
+    let (vrid, priority) = (head[1], head[2]);
+    Some(WireAdvert { at, port, direction, source, is_unicast, vrid, priority, addresses })
 }
 
 /// The source and the VRRP packet of an IPv4 packet.
@@ -139,6 +141,7 @@ mod tests {
                 port: 7,
                 direction: PortDirection::ToHost,
                 source: "10.9.0.1".parse().unwrap(),
+                is_unicast: false,
                 vrid: 51,
                 priority: 150,
                 addresses: vec!["10.9.0.101".parse().unwrap()],

@@ -32,6 +32,12 @@ fn perform(lab: &mut FaultLab, act: &FaultAct, host: usize) -> LabResult {
             let holders = lab.held(0)?.iter().filter(|held| **held > 0).count();
             Ok((holders >= 2).then_some(()))
         }),
+        FaultAct::WaitForFailover => wait_for("a failover", || {
+            Ok(lab.primary()?.filter(|primary| *primary != host).map(drop))
+        }),
+        FaultAct::WaitForReturn => wait_for("the return of the primary", || {
+            Ok(lab.primary()?.filter(|primary| *primary == host).map(drop))
+        }),
         FaultAct::Repeat(times, acts) => (0..*times).try_for_each(|_| perform_all(lab, acts, host)),
         FaultAct::OnPrimary(act) => {
             let none = || FaultsError("no host holds the first instance".to_owned());
@@ -49,13 +55,19 @@ fn perform(lab: &mut FaultLab, act: &FaultAct, host: usize) -> LabResult {
         FaultAct::Address(how) => address(lab, host, how),
         FaultAct::RestoreAddress(how) => restore_address(lab, host, how),
         FaultAct::Disturb(network, kind) => {
-            lab.act(network.word(), host, kind, |host| host.disturb(*network, *kind))
+            let network = network.of_adverts(*kind, &lab.setup);
+            lab.act(network.word(), host, kind, |host| host.disturb(network, *kind))
         }
         FaultAct::Heal(network, kind) => {
-            lab.act(network.word(), host, "heal", |host| host.heal(*network, *kind))
+            let network = network.of_adverts(*kind, &lab.setup);
+            lab.act(network.word(), host, "heal", |host| host.heal(network, *kind))
         }
         FaultAct::Etcd(act) => service(lab, "etcd", *act, host),
         FaultAct::Vipwatch(act) => service(lab, "vipwatch", *act, host),
+        FaultAct::Silence(is_silent) => {
+            let how = if *is_silent { "begin" } else { "end" };
+            lab.act("silence", host, how, |host| host.silence(*is_silent))
+        }
         FaultAct::Cluster(act) => perform_in_cluster(lab, act, host),
     }
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::network::LabNetwork;
-use super::{output, wait_for, write_file};
+use super::{keepalived, output, wait_for, write_file};
 use crate::LabResult;
 use crate::moment::now;
-use crate::setup::{InstanceFacts, LINK, LabSetup, etcd_address};
+use crate::setup::{HealthyShape, InstanceFacts, LINK, LabSetup, etcd_address, heartbeat_address};
 
 /// A host.
 pub struct LabHost {
@@ -20,6 +20,8 @@ pub struct LabHost {
     /// The address in the data network, with its prefix length.
     pub(super) own_address: String,
     pub(super) vipwatch: PathBuf,
+    /// The command that runs keepalived.
+    pub(super) keepalived: String,
     /// `unshare` and the recorders; they end with the sandbox.
     pub(super) processes: Vec<Child>,
 }
@@ -45,6 +47,7 @@ impl LabHost {
             init: first_process(unshare.id())?,
             own_address: format!("{own}/{}", if setup.is_ipv6 { 64 } else { 24 }),
             vipwatch: vipwatch.to_owned(),
+            keepalived: keepalived::command(setup, index)?,
             processes: vec![unshare],
         };
         host.run("mount -t tmpfs tmpfs /run")?;
@@ -53,7 +56,14 @@ impl LabHost {
         let settings = "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad; \
                         echo 0 > /proc/sys/net/ipv6/conf/all/accept_dad";
         output(host.command("sh").args(["-c", settings]))?;
-        host.connect(LabNetwork::Data, &host.own_address)?;
+        host.connect_data(setup.data_link, &host.own_address)?;
+        if setup.has_heartbeat {
+            host.connect(LabNetwork::Heartbeat, &format!("{}/24", heartbeat_address(index)))?;
+        }
+        if setup.shape == Some(HealthyShape::AddressOnLo) {
+            let address = setup.instance(0).addresses[0].replace("/24", "/32");
+            host.run(&format!("ip address add {address} dev lo"))?;
+        }
         if setup.cluster.is_some() {
             host.connect(LabNetwork::Management, &format!("{}/24", etcd_address(index)))?;
             host.connect(LabNetwork::Notification, &format!("10.7.0.{}/24", index + 1))?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::host::LabHost;
 use super::{output, wait_for, write_file};
-use crate::setup::{ConfigEdit, LabSetup};
+use crate::setup::{ConfigEdit, HealthyShape, LabSetup};
 use crate::{FaultsError, LabResult};
 
 /// The pids of keepalived, in the pid namespace of the host.
@@ -13,6 +13,30 @@ use crate::{FaultsError, LabResult};
 pub struct KeepalivedPids {
     pub parent: u32,
     pub child: u32,
+}
+
+/// The paths of the programs of other releases, separated by colons.
+const VERSIONS_VARIABLE: &str = "VIPWATCH_KEEPALIVED_VERSIONS";
+/// Runs a program as another user, with the capabilities that keepalived needs.
+const OTHER_USER: &str = "setpriv --reuid 1234 --regid 1234 --clear-groups \
+     --inh-caps +net_admin,+net_raw,+net_broadcast --ambient-caps +net_admin,+net_raw,+net_broadcast ";
+
+/// The command that runs keepalived on a host: `VIPWATCH_KEEPALIVED`, or the program of the lab.
+pub fn command(setup: &LabSetup, host: usize) -> LabResult<String> {
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    let (given, versions) = (variable("VIPWATCH_KEEPALIVED"), variable(VERSIONS_VARIABLE));
+    let program = match setup.release(host) {
+        _ if !given.is_empty() => given,
+        None => "keepalived".to_owned(),
+        Some(release) => {
+            let part = format!("/{release}/");
+            let path = versions.split(':').find(|path| path.contains(&part));
+            let none = || FaultsError(format!("{VERSIONS_VARIABLE} has no {release}"));
+            path.ok_or_else(none)?.to_owned()
+        }
+    };
+    let prefix = if setup.shape == Some(HealthyShape::OtherUser) { OTHER_USER } else { "" };
+    Ok(format!("{prefix}{program}"))
 }
 
 impl LabHost {
@@ -23,16 +47,21 @@ impl LabHost {
 
     pub fn configure(&self, setup: &LabSetup, edit: ConfigEdit) -> LabResult {
         let text = setup.keepalived_conf(self.index, edit, &self.script_file());
-        write_file(&self.file("keepalived.conf"), &text)
+        write_file(&self.file("keepalived.conf"), &text)?;
+        if setup.shape == Some(HealthyShape::OtherUser) {
+            let path = |name: &str| self.file(name).display().to_string();
+            self.run(&format!("chmod 644 {}", path("keepalived.conf")))?;
+            self.run(&format!("chmod 777 {}", path("")))?;
+        }
+        Ok(())
     }
 
     /// Starts keepalived in the background and waits for both processes.
     pub fn start_keepalived(&self) -> LabResult {
         // The shell ends at once, so that keepalived is a child of the host's first process, as a daemon is.
-        let line =
-            "keepalived -n -P -l -D -f \"$1\" -p \"$2\" -r \"$3\" >> \"$4\" 2>&1 < /dev/null &";
+        let options = "-n -P -l -D -f \"$1\" -p \"$2\" -r \"$3\" >> \"$4\" 2>&1 < /dev/null &";
         let mut command = self.command("setsid");
-        command.args(["sh", "-c", line, "sh"]);
+        command.args(["sh", "-c", &format!("{} {options}", self.keepalived), "sh"]);
         for file in ["keepalived.conf", "parent.pid", "child.pid", "keepalived.log"] {
             command.arg(self.file(file));
         }

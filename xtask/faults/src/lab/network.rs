@@ -5,13 +5,14 @@
 //!   br0  data         eth0   keepalived's adverts and the virtual addresses
 //!   br1  management   mgmt0  etcd
 //!   br2  notification out0   webhooks to the recorder; it has no faults
+//!   br3  heartbeat    hb0    the adverts, in labs where they have a network of their own
 //! ```
 
 use serde::{Deserialize, Serialize};
 
 use super::host::LabHost;
 use super::run;
-use crate::setup::LINK;
+use crate::setup::{DataLink, HEARTBEAT_LINK, LINK, LabSetup};
 use crate::{FaultsError, LabResult};
 
 /// A network.
@@ -21,6 +22,7 @@ pub enum LabNetwork {
     Data,
     Management,
     Notification,
+    Heartbeat,
 }
 
 /// The names of a network's parts.
@@ -33,9 +35,11 @@ struct NetworkNames {
 }
 
 impl LabNetwork {
+    const ALL: [Self; 4] = [Self::Data, Self::Management, Self::Notification, Self::Heartbeat];
+
     /// The word in the log of the injector.
     pub fn word(self) -> &'static str {
-        if self == Self::Data { "data" } else { "mgmt" }
+        if self == Self::Management { "mgmt" } else { "data" }
     }
 
     fn names(self) -> NetworkNames {
@@ -43,6 +47,17 @@ impl LabNetwork {
             Self::Data => NetworkNames { bridge: "br0", port: "p", link: LINK },
             Self::Management => NetworkNames { bridge: "br1", port: "m", link: "mgmt0" },
             Self::Notification => NetworkNames { bridge: "br2", port: "o", link: "out0" },
+            Self::Heartbeat => NetworkNames { bridge: "br3", port: "h", link: HEARTBEAT_LINK },
+        }
+    }
+
+    /// The network in which a disturbance of this network concerns the adverts, not only a link.
+    pub fn of_adverts(self, kind: Disturbance, setup: &LabSetup) -> Self {
+        let is_of_link = matches!(kind, Disturbance::Down | Disturbance::NoCarrier);
+        if self == Self::Data && setup.has_heartbeat && !is_of_link {
+            Self::Heartbeat
+        } else {
+            self
         }
     }
 }
@@ -68,7 +83,7 @@ pub fn prepare() -> LabResult {
     run("mount", "--make-rprivate /")?;
     run("mount", "-t tmpfs tmpfs /run")?;
     run("ip", "link set lo up")?;
-    for network in [LabNetwork::Data, LabNetwork::Management, LabNetwork::Notification] {
+    for network in LabNetwork::ALL {
         let bridge = network.names().bridge;
         run("ip", &format!("link add {bridge} type bridge forward_delay 0 mcast_snooping 0"))?;
         run("ip", &format!("link set {bridge} up"))?;
@@ -87,6 +102,32 @@ impl LabHost {
         self.set_up(link, address)
     }
 
+    /// Connects a new host link of this kind with the data network.
+    pub fn connect_data(&self, kind: DataLink, address: &str) -> LabResult {
+        let (network, init) = (LabNetwork::Data, self.init);
+        let NetworkNames { bridge, link, .. } = network.names();
+        let port = self.port(network);
+        match kind {
+            DataLink::Veth => self.connect(network, address),
+            DataLink::Macvlan => {
+                run("ip", &format!("link add {port} type veth peer name lower0 netns {init}"))?;
+                run("ip", &format!("link set {port} master {bridge} up"))?;
+                self.run("ip link set lower0 up")?;
+                self.run(&format!("ip link add {link} link lower0 type macvlan mode bridge"))?;
+                self.set_up(link, address)
+            }
+            DataLink::Routed => {
+                let router = format!("10.9.{}.254", self.index + 1);
+                run("ip", &format!("link add {port} type veth peer name {link} netns {init}"))?;
+                run("ip", &format!("link set {port} up"))?;
+                run("ip", &format!("address add {router}/24 dev {port}"))?;
+                self.set_up(link, address)?;
+                self.run(&format!("ip route add default via {router}"))?;
+                run("sysctl", "-q -w net.ipv4.ip_forward=1").map(drop)
+            }
+        }
+    }
+
     /// Sets a link up and gives it its address, which the kernel removes when an IPv6 link is set down.
     fn set_up(&self, link: &str, address: &str) -> LabResult {
         self.run(&format!("ip link set {link} up"))?;
@@ -98,10 +139,11 @@ impl LabHost {
         format!("{}{}", network.names().port, self.index)
     }
 
-    /// The index of the port in the data network.
-    pub fn port_index(&self) -> LabResult<u32> {
+    /// The index of the port through which the adverts go.
+    pub fn port_index(&self, setup: &LabSetup) -> LabResult<u32> {
+        let network = LabNetwork::Data.of_adverts(Disturbance::Cut, setup);
         // `/sys` may be that of another network namespace.
-        let line = run("ip", &format!("-o link show dev {}", self.port(LabNetwork::Data)))?;
+        let line = run("ip", &format!("-o link show dev {}", self.port(network)))?;
         let index = line.split(':').next().and_then(|index| index.trim().parse().ok());
         index.ok_or_else(|| FaultsError(format!("no index in {line:?}")))
     }

@@ -3,8 +3,10 @@
 
 use std::process::Stdio;
 
+use serde_json::Value;
+
 use super::host::LabHost;
-use super::{recorders, wait_for, write_file};
+use super::{output, recorders, wait_for, write_file};
 use crate::setup::{LabSetup, NodeFiles, group_conf, node_conf, node_name};
 use crate::{FaultsError, LabResult};
 
@@ -115,6 +117,20 @@ impl LabHost {
         let text = std::fs::read_to_string(self.file("events.jsonl")).unwrap_or_default();
         let (open, name) = ("\"state\":\"open\"", format!("\"name\":\"{name}\""));
         text.lines().any(|line| line.contains(open) && line.contains(&name))
+    }
+
+    /// Begins or ends a silence of all instances.
+    pub fn silence(&self, is_silent: bool) -> LabResult {
+        let program = self.vipwatch.display().to_string();
+        let mut command = self.command(&program);
+        if is_silent {
+            command.args(["silence", "--all", "--for", "10m", "--reason", "lab"]);
+        } else {
+            let list: Value =
+                serde_json::from_str(&recorders::get(&self.files().socket, "/v1/silences")?)?;
+            command.args(["silence", "remove", &list["items"][0]["number"].to_string()]);
+        }
+        output(command.arg("--config").arg(self.files().config)).map(drop)
     }
 
     /// Writes the history of the node to a file.

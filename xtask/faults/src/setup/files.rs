@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::{
-    ClusterSettings, ClusterTimes, ConfigEdit, GROUP, HOSTS, LINK, LabSetup, RECORDER, etcd_address,
+    ClusterSettings, ClusterTimes, ConfigEdit, DOWN_TIMER, GROUP, HOSTS, HealthyShape, LabSetup,
+    RECORDER, etcd_address,
 };
 
 /// What a failed track script subtracts from the priority.
@@ -15,7 +16,12 @@ const TRACK: &str = "  track_script {\n    check\n  }\n";
 impl LabSetup {
     /// The configuration of keepalived on one host. The track script fails while `script_file` exists.
     pub fn keepalived_conf(&self, host: usize, edit: ConfigEdit, script_file: &Path) -> String {
-        let mut text = String::from("global_defs {\n  router_id lab\n  script_user root\n}\n");
+        let delay = if self.shape == Some(HealthyShape::StartupDelay) {
+            "  vrrp_startup_delay 5\n"
+        } else {
+            ""
+        };
+        let mut text = format!("global_defs {{\n  router_id lab\n  script_user root\n{delay}}}\n");
         if self.has_track_script {
             let _ = write!(
                 text,
@@ -43,21 +49,24 @@ impl LabSetup {
         let interval = f64::from(self.advert_millis) / 1000.0;
         let _ = write!(
             text,
-            "vrrp_instance {} {{\n  state BACKUP\n  interface {LINK}\n  virtual_router_id {}\n  \
+            "vrrp_instance {} {{\n  state BACKUP\n  interface {}\n  virtual_router_id {}\n  \
          priority {priority}\n  version {}\n  advert_int {interval}\n",
-            instance.name, instance.vrid, self.version
+            instance.name, instance.advert_link, instance.vrid, self.version
         );
+        if self.down_timer != DOWN_TIMER {
+            let _ = writeln!(text, "  down_timer_adverts {}", self.down_timer);
+        }
         if self.is_nopreempt {
             text.push_str("  nopreempt\n");
         }
         if self.has_vmac {
             let _ = writeln!(text, "  use_vmac {}", instance.address_link);
         }
-        if self.is_unicast {
-            let _ =
-                writeln!(text, "  unicast_src_ip {}\n  unicast_peer {{", self.own_address(host));
+        if instance.is_unicast {
+            let source = self.advert_address(host);
+            let _ = writeln!(text, "  unicast_src_ip {source}\n  unicast_peer {{");
             for other in (0..self.nodes()).filter(|other| *other != host) {
-                let _ = writeln!(text, "    {}", self.own_address(other));
+                let _ = writeln!(text, "    {}", self.advert_address(other));
             }
             text.push_str("  }\n");
         }
@@ -66,8 +75,13 @@ impl LabSetup {
         }
         text.push_str("  virtual_ipaddress {\n");
         let extra = (edit.has_extra_address && index == 0).then(|| self.extra_address());
-        for address in instance.addresses.into_iter().chain(extra) {
-            let _ = writeln!(text, "    {address}");
+        let is_floating = self.shape == Some(HealthyShape::FloatingAddress);
+        for (number, address) in (1..).zip(instance.addresses.into_iter().chain(extra)) {
+            if is_floating && number == 2 {
+                text.push_str("  }\n  virtual_ipaddress_excluded {\n");
+            }
+            let device = if self.has_heartbeat { " dev eth0" } else { "" };
+            let _ = writeln!(text, "    {address}{device}");
         }
         text.push_str("  }\n}\n");
     }
@@ -79,6 +93,7 @@ impl LabSetup {
             has_track_script: false,
             has_sync_group: false,
             has_vmac: false,
+            has_unicast_twin: false,
             ..self.clone()
         };
         let text = foreign.keepalived_conf(self.nodes(), ConfigEdit::default(), Path::new(""));
@@ -124,11 +139,21 @@ pub fn node_conf(setup: &LabSetup, host: usize, directory: &Path, files: &NodeFi
         .map_or(String::new(), |cluster| format!("audit_every = \"{}s\"\n", cluster.times.audit));
     let sent = if setup.captures_sent { "\"*\"" } else { "" };
     let cluster = setup.cluster.as_ref();
-    let cluster = cluster.map_or(String::new(), |cluster| cluster_conf(cluster, host));
+    let targets = cluster
+        .map_or_else(|| hook_conf(&directory.to_string()), |cluster| cluster_conf(cluster, host));
     format!(
         "[node]\nname = \"{name}\"\nstate_dir = \"{state}\"\nsocket = \"{socket}\"\nlog = \"text\"\n{audit}\
          [find]\nkeepalived_conf = \"{directory}/keepalived.conf\"\nneutron_state_path = \"{directory}/neutron\"\n\
-         [witness]\nenabled = true\nsent = [{sent}]\n{cluster}"
+         [witness]\nenabled = true\nsent = [{sent}]\n{targets}"
+    )
+}
+
+/// A hook that writes each finding, with the time at which it received it, to the file `hook.jsonl`.
+fn hook_conf(directory: &str) -> String {
+    let line = r#"printf "{\"wall\":%s,\"body\":%s}\n" "$(date +%s%6N)" "$(cat)""#;
+    format!(
+        "[[notify]]\ninstances = [\"*\"]\n[[notify.hook]]\nname = \"recorder\"\n\
+         program = [\"/bin/sh\", \"-c\", '{line} >> {directory}/hook.jsonl']\non = [\"finding\"]\n"
     )
 }
 

@@ -128,7 +128,7 @@ impl HostFacts {
         let disturbed = run.acts(host, &["data", "vipwatch"]);
         let disturbed: Vec<Micros> = disturbed.map(|entry| entry.at).collect();
         let silences = run.setup.instances.iter().map(|instance| {
-            let adverts = run.delivered(host, instance.vrid);
+            let adverts = run.delivered(host, instance);
             let adverts = adverts.map(|advert| (advert.at, advert.priority == 0));
             silences(adverts, &disturbed, run.interval(), (run.start, run.end))
         });

@@ -132,7 +132,7 @@ impl NodeInstance<'_> {
         let reload_close = RECHECK + COMPARISON + MARGIN;
         whole("keepalived-parent-frozen", faults(&["freeze-parent", "lose-child"]), frozen, frozen);
         whole("keepalived-vrrp-child-missing", faults(&["lose-child"]), gone, gone);
-        whole("keepalived-reload-pending", faults(&["edit-only"]), frozen, reload_close);
+        whole("keepalived-reload-pending", self.not_read(), frozen, reload_close);
         // The file is written before the signal.
         all.extend(self.reloads().map(|at| {
             let period = at - SECOND..at + PROCESS_NOTICE;
@@ -147,6 +147,29 @@ impl NodeInstance<'_> {
             all.extend(signal.map(|signal| self.condition(name, signal.at..end, gone)));
         }
         all
+    }
+
+    /// The periods in which the file is another one than keepalived has read.
+    fn not_read(self) -> Vec<ActPeriod> {
+        let mut periods: Vec<ActPeriod> = Vec::new();
+        let (mut read, mut file) = (None, None);
+        for entry in self.run.acts(self.node, &["configured", "keepalived-start", "signal"]) {
+            let (at, end) = (entry.at, self.run.end);
+            match entry.act.as_str() {
+                "configured" => file = Some((&entry.addresses, entry.is_edited)),
+                "signal" if !entry.signals.iter().any(|name| name == "HUP") => {}
+                _ => read = file,
+            }
+            let open = periods.last_mut().filter(|period| period.to == end);
+            match open {
+                Some(period) if read == file => (period.heal, period.to) = (at, at),
+                None if read.is_some() && read != file => {
+                    periods.push(ActPeriod { from: at, done: at, heal: end, to: end });
+                }
+                _ => {}
+            }
+        }
+        periods
     }
 
     /// The periods from the signal that ended keepalived to its next start.

@@ -11,8 +11,8 @@ use crate::moment::{Micros, SECOND};
 impl<'a> Situation<'a> {
     /// The source of the foreign host's adverts, which decide nothing.
     fn foreign_source(self) -> Option<IpAddr> {
-        let (run, vrid) = (self.scene.run, self.scene.facts().vrid);
-        run.sent(run.nodes.len(), vrid).next().map(|advert| advert.source)
+        let (run, facts) = (self.scene.run, self.scene.facts());
+        run.sent(run.nodes.len(), facts).next().map(|advert| advert.source)
     }
 
     /// The delivered adverts of other nodes than the foreign host.

@@ -27,7 +27,7 @@ impl Situation<'_> {
         // Sync group members change together: one member's adverts explain all changes.
         let instances = self.scene.run.setup.instances.iter();
         let problems = instances.map(|instance| {
-            let all = self.scene.run.delivered(self.scene.node, instance.vrid);
+            let all = self.scene.run.delivered(self.scene.node, instance);
             let age = |advert: &WireAdvert| self.row.at + TIME_MARGIN - advert.at;
             let before = all.filter(|advert| advert.source == peer && ages.contains(&age(advert)));
             self.peer_problem(peer, &before.collect::<Vec<_>>(), silent)

@@ -152,7 +152,7 @@ impl<'a> Situation<'a> {
             return None;
         }
         match self.fault("fault-begin", REACTION + SECOND) {
-            "stop" => return Some(vec!["keepalived-stopped"]),
+            "stop" | "restart" | "silenced-stop" => return Some(vec!["keepalived-stopped"]),
             "kill-parent" => return Some(vec!["keepalived-killed", "keepalived-stopped"]),
             "kill-both" => return Some(vec!["keepalived-killed"]),
             // The next VRRP child removes the addresses that the killed one left.

@@ -137,7 +137,8 @@ impl<'a> NodeInstance<'a> {
     /// A node advertises other addresses for the first instance than this node has in its file.
     fn differing(self, series: &DeliveredSeries<'_>) -> Vec<Condition> {
         let differs = |advert: &WireAdvert| {
-            let own = self.configured(advert.at).map(|own| addresses(own)).unwrap_or_default();
+            let own = self.configured(advert.at).map(|own| addresses(self.advertised(own)));
+            let own = own.unwrap_or_default();
             let theirs: BTreeSet<IpAddr> = advert.addresses.iter().copied().collect();
             theirs != own && !theirs.is_disjoint(&own)
         };

@@ -10,9 +10,9 @@
 //!
 //! The worker decides about all sockets, one for each link. They are in the file tables of the threads `capture`, which do
 //! nothing but run system calls for the worker, one thread at a time: several tables make the end of a killed node fast.
-//! The kernel queues adverts and wakes no thread; the worker reads the queues on a timer, and those of one namespace at
-//! once when an instance there changes its role. The worker closes a socket when the name of its namespace is removed: an
-//! open packet socket would keep the namespace alive.
+//! The kernel queues adverts and wakes no thread; the worker reads the queues on a timer, and those of one namespace
+//! soon after an instance there has changed its role. The worker closes a socket when the name of its namespace is removed:
+//! an open packet socket would keep the namespace alive.
 //!
 //! The witness only listens. It sends nothing, and joins no multicast group.
 
@@ -98,7 +98,8 @@ impl Witness {
         self.commands.push((CommandKey::Configure, Command::Configure(config)));
     }
 
-    /// Has the adverts in the namespace of an instance read at once. An [`EvidenceUpdate`](crate::evidence) follows.
+    /// Has the adverts in the namespace of an instance read soon, after the state files of a burst. An
+    /// [`EvidenceUpdate`](crate::evidence) follows.
     pub(crate) fn drain(&self, instance: &InstanceConfig) {
         self.commands.push((CommandKey::Drain(instance.netns.clone()), Command::Drain));
     }

@@ -45,7 +45,7 @@ pub enum AdvertPresence {
     Advertised,
     /// No source has advertised for longer than the master-down interval.
     Silent,
-    /// It cannot be said: the capture has just begun, does not run, or has lost packets.
+    /// It cannot be said: the capture has just begun, does not run, or has lost packets, or adverts cannot be decoded.
     Unknown,
 }
 
@@ -81,6 +81,11 @@ pub struct AdvertsItem {
     pub silent_ms: Option<u64>,
     /// The sources, those with the newest adverts first; at most 8.
     pub sources: Vec<AdvertSourceItem>,
+    /// The number of adverts for this virtual router that cannot be decoded.
+    pub undecoded: u32,
+    /// When the last of them was captured; null if there was none.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub last_undecoded_at: Option<Timestamp>,
     /// The numbers of packets on the link that were not believed, by their error.
     pub bad: BTreeMap<String, u64>,
     /// When the last of them was captured; null if there was none.
@@ -93,6 +98,16 @@ pub struct AdvertsItem {
     pub overrun_at: Option<Timestamp>,
     /// The number of other virtual router ids on the link that no followed instance of this node has.
     pub other_vrids: u32,
+}
+
+/// The signature of an advert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AdvertSignature {
+    /// The id of the key.
+    pub key_id: u8,
+    /// This host's clock minus the sender's, in milliseconds, when the advert arrived.
+    pub clock_difference_ms: i64,
 }
 
 /// The newest advert of one source, and figures about its earlier ones.
@@ -115,6 +130,10 @@ pub struct AdvertSourceItem {
     pub version: u8,
     /// `none`, `pass` or `ah`.
     pub authentication: String,
+    /// The signature (`auth_hmac`) of the newest advert, which the node cannot verify; null if it is not signed.
+    pub signature: Option<AdvertSignature>,
+    /// Whether the adverts are sent to unicast peers. The other ones are multicast.
+    pub unicast: bool,
     /// The addresses.
     pub addresses: Vec<String>,
     /// The time of the newest advert.

@@ -36,7 +36,9 @@ mod target;
 pub use jiff::Timestamp;
 pub use vipwatch_core::{FindingKind, RoleKind, Severity};
 
-pub use self::adverts::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState};
+pub use self::adverts::{
+    AdvertPresence, AdvertSignature, AdvertSourceItem, AdvertsItem, CaptureState,
+};
 pub use self::announcement::{
     AnnounceDocument, AnnouncedItem, DuplicateItem, FailedItem, RefusedItem,
 };

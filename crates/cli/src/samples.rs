@@ -4,7 +4,7 @@
 pub(crate) mod cluster;
 
 use vipwatch_api::{
-    AddressItem, AdvertPresence, AdvertSourceItem, AdvertsItem, AgentItem, AnswerSource,
+    AddressItem, AdvertPresence, AdvertSignature, AdvertSourceItem, AdvertsItem, AgentItem, AnswerSource,
     CaptureState, CauseItem, ConfigProblemItem, FailingDelivery, FailureItem, FindingItem,
     FindingList, GapItem, GapReason, HistoryDocument, InstanceDetail, InstanceItem, KeepalivedItem,
     LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome, ReportItem, ReportList, RoleKind,
@@ -315,6 +315,8 @@ pub(crate) fn adverts() -> AdvertsItem {
         interval_ms: 1_000,
         version: 2,
         authentication: "none".to_owned(),
+        signature: None,
+        unicast: false,
         addresses: vec!["192.0.2.10".to_owned()],
         at: at("14:59:59"),
         age_ms: 650,
@@ -325,6 +327,7 @@ pub(crate) fn adverts() -> AdvertsItem {
         differences: Vec::new(),
     };
     let peer = AdvertSourceItem {
+        signature: Some(AdvertSignature { key_id: 7, clock_difference_ms: -1_250 }),
         lost: 3,
         interval_ms: 2_000,
         age_ms: 7_200_000,
@@ -341,6 +344,8 @@ pub(crate) fn adverts() -> AdvertsItem {
         presence: AdvertPresence::Advertised,
         silent_ms: None,
         sources: vec![source("192.0.2.2", true, 100), peer],
+        undecoded: 2,
+        last_undecoded_at: Some(at("14:58:00")),
         bad: [("checksum".to_owned(), 2), ("hop-limit".to_owned(), 1)].into(),
         last_bad_at: Some(at("14:58:00")),
         dropped: 12,

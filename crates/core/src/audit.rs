@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-pub use self::adverts::{AdvertDisturbance, AdvertFacts, AdvertQuestion, OtherHost, SETTLE};
+pub use self::adverts::{
+    AdvertDisturbance, AdvertFacts, AdvertQuestion, AdvertSilence, OtherHost, SETTLE,
+};
 pub use self::fault::LoweredPriority;
 pub use self::routing::RoutingFacts;
 pub use self::split::SplitWatch;

@@ -179,6 +179,22 @@ pub fn addresses(family: VrrpFamily, bytes: &[u8]) -> impl Iterator<Item = IpAdd
     })
 }
 
+/// How adverts are sent. keepalived has separate virtual router ids for the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AdvertKind {
+    /// To a multicast group.
+    Multicast,
+    /// To each `unicast_peer`.
+    Unicast,
+}
+
+impl AdvertKind {
+    /// The kind of an advert to this destination.
+    pub fn of(destination: IpAddr) -> Self {
+        if destination.is_multicast() { Self::Multicast } else { Self::Unicast }
+    }
+}
+
 /// Why a packet is not a valid advert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdvertError {
@@ -339,6 +355,17 @@ pub fn decode(packet: &[u8]) -> Result<Advert<'_>, AdvertError> {
         signature: trailer.map(signature).transpose()?,
         checksum: checksum_coverage(version, &IpPacket { payload: covered, ..packet })?,
     })
+}
+
+/// The virtual router that a packet names although [`decode`] refuses it, and the kind of the packet; `None` if its IP part
+/// is wrong, or if it comes from another link.
+pub fn undecoded_router(packet: &[u8]) -> Option<(u8, VrrpFamily, AdvertKind)> {
+    let packet = IpPacket::parse(packet).ok()?;
+    let kind = AdvertKind::of(packet.destination);
+    let is_foreign = packet.hop_limit != HOP_LIMIT && kind == AdvertKind::Multicast;
+    let [_, vrid, ..] = *packet.payload else { return None };
+    let is_usable = !is_foreign && !is_invalid_source(packet.source);
+    is_usable.then(|| (vrid, VrrpFamily::of(packet.source), kind))
 }
 
 fn is_invalid_source(source: IpAddr) -> bool {

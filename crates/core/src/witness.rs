@@ -22,9 +22,11 @@ use std::time::Duration;
 
 pub use self::evidence::{Difference, OwnSettings, Silence, differences};
 pub use self::loss::{LOSS_SPAN, LossCounts};
-pub use self::source::{AdvertOrigin, SourceRecord, master_down_interval};
+pub use self::source::{
+    AdvertOrigin, ClockDifference, RecordedSignature, SourceRecord, master_down_interval,
+};
 use crate::Moment;
-use crate::vrrp::{Advert, AdvertError, VrrpFamily, decode};
+use crate::vrrp::{Advert, AdvertError, AdvertKind, VrrpFamily, decode, undecoded_router};
 
 /// Maximum number of sources of one virtual router. A further source replaces one of another host: one that no longer
 /// advertises, else the one with the fewest adverts. A host that forges many sources thus replaces its own forgeries, and
@@ -44,6 +46,20 @@ pub struct RouterKey {
     pub vrid: u8,
     /// The family of the adverts.
     pub family: VrrpFamily,
+    /// How its adverts are sent.
+    pub kind: AdvertKind,
+}
+
+impl RouterKey {
+    /// The same virtual router id among the adverts of the other kind.
+    #[must_use]
+    pub fn of_other_kind(self) -> Self {
+        let kind = match self.kind {
+            AdvertKind::Multicast => AdvertKind::Unicast,
+            AdvertKind::Unicast => AdvertKind::Multicast,
+        };
+        Self { kind, ..self }
+    }
 }
 
 /// Whether adverts that routers have forwarded are believed.
@@ -64,6 +80,8 @@ pub struct WitnessedPacket<'a> {
     pub origin: AdvertOrigin,
     /// When the kernel received or sent it.
     pub at: Moment,
+    /// The same time on the clock of this host, since the Unix epoch.
+    pub clock: Duration,
 }
 
 /// Adverts that were lost because the queue of the capture was full.
@@ -89,9 +107,31 @@ pub struct RouterWitness {
     adverts: [u64; 2],
     /// When a further source replaced one that advertises; `None` if that never happened.
     crowded_at: Option<Moment>,
+    undecoded: UndecodedAdverts,
+}
+
+/// Adverts that name a virtual router and cannot be decoded. They are evidence neither for a primary nor for silence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UndecodedAdverts {
+    /// Their number.
+    pub count: u32,
+    /// When the last one was captured; `None` if there was none.
+    pub last: Option<Moment>,
 }
 
 impl RouterWitness {
+    fn new(key: RouterKey, routed: RoutedAdverts) -> Self {
+        Self {
+            key,
+            routed,
+            sources: Vec::new(),
+            generation: 0,
+            adverts: [0; 2],
+            crowded_at: None,
+            undecoded: UndecodedAdverts::default(),
+        }
+    }
+
     /// Whether more than [`MAX_SOURCES`] sources have advertised at the same time within the last minute: the records do not
     /// show all of them.
     pub fn is_crowded(&self, now: Moment) -> bool {
@@ -108,6 +148,16 @@ impl RouterWitness {
         self.adverts[origin as usize]
     }
 
+    /// The virtual router.
+    pub fn key(&self) -> RouterKey {
+        self.key
+    }
+
+    /// The adverts that cannot be decoded.
+    pub fn undecoded(&self) -> UndecodedAdverts {
+        self.undecoded
+    }
+
     /// The records of all sources, in no particular order.
     pub fn sources(&self) -> &[SourceRecord] {
         &self.sources
@@ -116,21 +166,21 @@ impl RouterWitness {
     fn record(
         &mut self,
         advert: &Advert<'_>,
-        origin: AdvertOrigin,
-        at: Moment,
+        packet: &WitnessedPacket<'_>,
         overrun: Option<Overrun>,
     ) {
+        let WitnessedPacket { origin, at, clock, .. } = *packet;
         let adverts = &mut self.adverts[origin as usize];
         *adverts = adverts.saturating_add(1);
         let known =
             |record: &&mut SourceRecord| record.source == advert.source && record.origin == origin;
         if let Some(record) = self.sources.iter_mut().find(known) {
-            let is_changed = record.update(advert, at, overrun);
+            let is_changed = record.update(advert, at, clock, overrun);
             self.generation = self.generation.wrapping_add(u32::from(is_changed));
             return;
         }
         self.generation = self.generation.wrapping_add(1);
-        let record = SourceRecord::new(advert, origin, at);
+        let record = SourceRecord::new(advert, origin, at, clock);
         if self.sources.len() < MAX_SOURCES {
             // Most virtual routers have two sources or fewer, and there are thousands of them.
             self.sources.reserve_exact(1);
@@ -249,12 +299,13 @@ impl LinkWitness {
             }
             let at = known.iter().position(|router| router.key == key);
             let known = at.map(|at| known.swap_remove(at));
-            let generation = known.as_ref().map_or(0, |known| known.generation);
-            let adverts = known.as_ref().map_or([0; 2], |known| known.adverts);
-            let crowded_at = known.as_ref().and_then(|known| known.crowded_at);
-            let sources = known.map(|known| known.sources).unwrap_or_default();
-            let router = RouterWitness { key, routed, sources, generation, adverts, crowded_at };
-            self.routers.push(router);
+            let known = known.unwrap_or_else(|| RouterWitness::new(key, routed));
+            self.routers.push(RouterWitness { routed, ..known });
+        }
+        for router in known {
+            if self.router(router.key.of_other_kind()).is_some() {
+                self.routers.push(RouterWitness { routed: RoutedAdverts::Refused, ..router });
+            }
         }
         self.routers.shrink_to_fit();
     }
@@ -268,17 +319,19 @@ impl LinkWitness {
 
     /// Takes over one captured packet. Returns the followed virtual router with a changed record.
     pub fn observe(&mut self, packet: WitnessedPacket<'_>) -> Option<RouterKey> {
-        let WitnessedPacket { bytes, origin, at } = packet;
-        let advert = match decode(bytes) {
+        let at = packet.at;
+        let advert = match decode(packet.bytes) {
             Ok(advert) => advert,
             Err(error) => {
                 self.bad.count(error, at);
+                self.count_undecoded(&packet);
                 return None;
             }
         };
-        let key = RouterKey { vrid: advert.vrid, family: advert.family() };
+        let kind = AdvertKind::of(advert.destination);
+        let key = RouterKey { vrid: advert.vrid, family: advert.family(), kind };
         let overrun = self.overrun;
-        let Some(router) = self.routers.iter_mut().find(|router| router.key == key) else {
+        let Some(router) = self.router_mut(key) else {
             self.other_adverts = self.other_adverts.saturating_add(1);
             self.others[usize::from(key.family == VrrpFamily::V6)].insert(key.vrid);
             return None;
@@ -288,8 +341,28 @@ impl LinkWitness {
             self.bad.last = Some(LastBadAdvert { at, error: None });
             return None;
         }
-        router.record(&advert, origin, at, overrun);
+        router.record(&advert, &packet, overrun);
         Some(key)
+    }
+
+    fn count_undecoded(&mut self, packet: &WitnessedPacket<'_>) {
+        let key = undecoded_router(packet.bytes);
+        let key = key.map(|(vrid, family, kind)| RouterKey { vrid, family, kind });
+        if let Some(router) = key.and_then(|key| self.router_mut(key)) {
+            let count = router.undecoded.count.saturating_add(1);
+            router.undecoded = UndecodedAdverts { count, last: Some(packet.at) };
+        }
+    }
+
+    /// A followed virtual router, or its counterpart of the other kind, which begins with its first advert: both may have
+    /// the same addresses.
+    fn router_mut(&mut self, key: RouterKey) -> Option<&mut RouterWitness> {
+        let at = self.routers.iter().position(|router| router.key == key).or_else(|| {
+            self.router(key.of_other_kind())?;
+            self.routers.push(RouterWitness::new(key, RoutedAdverts::Refused));
+            Some(self.routers.len() - 1)
+        })?;
+        self.routers.get_mut(at)
     }
 
     /// Records that the queue of the capture was read at `now`, and that `dropped` packets were lost since the last time.
@@ -305,6 +378,11 @@ impl LinkWitness {
     /// The adverts of a followed virtual router; `None` if it is not followed.
     pub fn router(&self, key: RouterKey) -> Option<&RouterWitness> {
         self.routers.iter().find(|router| router.key == key)
+    }
+
+    /// The adverts of a virtual router id, first those of the kind of `key`.
+    pub fn both_kinds(&self, key: RouterKey) -> impl Iterator<Item = &RouterWitness> {
+        [key, key.of_other_kind()].into_iter().filter_map(|key| self.router(key))
     }
 
     /// A copy with the adverts of one virtual router only: the evidence at this moment.

@@ -78,6 +78,8 @@ pub struct CapturedPacket<'a> {
     pub direction: PacketDirection,
     /// When the kernel received or sent it.
     pub at: Moment,
+    /// The same time on the clock of this host, since the Unix epoch.
+    pub clock: Duration,
 }
 
 /// The result of one [`AdvertCapture::drain`].

@@ -185,7 +185,14 @@ export function advertPanel(adverts) {
               ? 'a node advertises'
               : 'it cannot be said whether a node advertises';
     const rows = adverts.sources.map((source) => [
-        [outside(source.source), source.own ? ' (this node)' : null],
+        [
+            outside(source.source),
+            source.own ? ' (this node)' : null,
+            source.unicast ? ' unicast' : null,
+            source.signature === null
+                ? null
+                : `, signed with key ${source.signature.key_id}, its clock ${count(-source.signature.clock_difference_ms)} ms`,
+        ],
         source.previous_priority === null ? source.priority : `${source.priority} (before ${source.previous_priority})`,
         source.advertising ? el('span', { class: 'good' }, 'advertises') : 'stopped',
         `${count(source.age_ms)} ms ago`,
@@ -211,6 +218,7 @@ export function advertPanel(adverts) {
             : table('Sources of adverts', ['Source', 'Priority', 'State', 'Last', 'Adverts', 'Differences'], rows),
         facts([
             ['captured since', timeElement(parse(adverts.since))],
+            ['not decoded', adverts.undecoded === 0 ? null : count(adverts.undecoded)],
             ['not believed', bad === '' ? null : bad],
             ['lost by the capture', adverts.dropped === 0 ? null : count(adverts.dropped)],
             ['own adverts captured', adverts.sent ? null : 'no'],

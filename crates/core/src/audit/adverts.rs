@@ -57,9 +57,9 @@ pub struct AdvertFacts {
     pub second_primary: Option<OtherHost>,
     /// Another host advertises the same virtual router id with entirely other addresses.
     pub stranger: Option<OtherHost>,
-    /// No host has advertised for longer than this time, the master-down interval of the instance; `None` if the
-    /// instance is no backup.
-    pub silence: Option<Duration>,
+    /// No host has advertised for longer than the master-down interval of the instance; `None` if the instance is no
+    /// backup.
+    pub silence: Option<AdvertSilence>,
     /// The settings of another host that differ.
     pub differing: Option<(OtherHost, Vec<Difference>)>,
     /// Adverts of the primary are missing, or come irregularly.
@@ -68,6 +68,15 @@ pub struct AdvertFacts {
     pub lowered: Option<LoweredPriority>,
     /// More sources advertise than are followed.
     pub is_crowded: bool,
+}
+
+/// No host has advertised for longer than the master-down interval of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdvertSilence {
+    /// The master-down interval.
+    pub down_interval: Duration,
+    /// The number of adverts that cannot be decoded, if the last one came after all others; else zero.
+    pub undecoded: u32,
 }
 
 /// Adverts of one source that are missing, or come irregularly.
@@ -92,14 +101,18 @@ impl AdvertFacts {
             record.origin == AdvertOrigin::Foreign
                 && record.at.since(record.since) >= record.interval + SETTLE
         };
-        for record in router.advertising(question.judged_at()).filter(is_lasting) {
+        let judged_at = question.judged_at();
+        for record in question.both_kinds(judged_at).filter(is_lasting) {
+            let is_stranger = question.own.is_other_service(record);
+            if !is_stranger && question.is_second_primary(record) {
+                facts.second_primary.get_or_insert_with(|| question.host(record));
+            }
+        }
+        for record in question.concerning(router, judged_at).filter(is_lasting) {
             let host = question.host(record);
-            if question.is_stranger(record) {
+            if question.own.is_other_service(record) {
                 facts.stranger.get_or_insert(host);
                 continue;
-            }
-            if question.is_second_primary(record) {
-                facts.second_primary.get_or_insert_with(|| host.clone());
             }
             let differing = differences(question.own, record);
             if !differing.is_empty() && !question.has_yielded(record) {
@@ -143,15 +156,8 @@ impl AdvertFacts {
                 format!("{host} advertises the same virtual_router_id with other addresses"),
             )
         });
-        let silence = self.silence.map(|silence| {
-            Finding::new(
-                FindingKind::NoPrimary,
-                format!(
-                    "no node has advertised for the master-down interval of {:.1} s",
-                    silence.as_secs_f64()
-                ),
-            )
-        });
+        let silence =
+            self.silence.map(|silence| Finding::new(FindingKind::NoPrimary, silence.to_string()));
         let differing = self.differing.as_ref().map(|(host, differences)| {
             Finding::new(
                 FindingKind::PeerConfigurationDiffers,
@@ -186,6 +192,21 @@ impl AdvertDisturbance {
     }
 }
 
+impl std::fmt::Display for AdvertSilence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { down_interval, undecoded } = self;
+        let seconds = down_interval.as_secs_f64();
+        if *undecoded > 0 {
+            f.write_str("probable: ")?;
+        }
+        write!(f, "no node has advertised for the master-down interval of {seconds:.1} s")?;
+        match undecoded {
+            0 => Ok(()),
+            count => write!(f, ", after adverts that cannot be decoded ({count} in all)"),
+        }
+    }
+}
+
 impl std::fmt::Display for OtherHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (priority {})", self.source, self.priority)
@@ -208,12 +229,19 @@ impl AdvertQuestion<'_> {
         OtherHost { source: record.source, priority: record.priority, age }
     }
 
-    /// Whether the adverts have no address of the instance, although both have addresses.
-    fn is_stranger(&self, record: &SourceRecord) -> bool {
-        let Some(own) = self.own.addresses.as_ref().filter(|own| !own.is_empty()) else {
-            return false;
-        };
-        record.addresses().next().is_some() && !record.addresses().any(|ip| own.contains(&ip))
+    /// The sources that advertise to this instance.
+    fn concerning<'r>(
+        &self,
+        router: &'r RouterWitness,
+        now: Moment,
+    ) -> impl Iterator<Item = &'r SourceRecord> {
+        router.advertising(now).filter(|record| self.own.concerns(record))
+    }
+
+    /// The sources that advertise the virtual router id of the instance, by multicast or unicast: another host with the
+    /// addresses is a second primary, whichever way it advertises.
+    pub(super) fn both_kinds(&self, now: Moment) -> impl Iterator<Item = &SourceRecord> {
+        self.witness.both_kinds(self.key).flat_map(move |router| router.advertising(now))
     }
 
     fn is_holding(&self) -> bool {
@@ -237,7 +265,8 @@ impl AdvertQuestion<'_> {
             return None;
         }
         let judged_at = self.judged_at();
-        let sources = router.advertising(judged_at).filter(|record| !self.is_stranger(record));
+        let sources = self.concerning(router, judged_at);
+        let sources = sources.filter(|record| !self.own.is_other_service(record));
         let record = sources.max_by_key(|record| (record.priority, record.source))?;
         record.is_disturbed(judged_at).then(|| AdvertDisturbance {
             host: self.host(record),
@@ -258,15 +287,19 @@ impl AdvertQuestion<'_> {
         LoweredPriority::of(own.priority, self.priority?, age)
     }
 
-    fn silence(&self) -> Option<Duration> {
+    fn silence(&self) -> Option<AdvertSilence> {
         if *self.role != Role::Backup {
             return None;
         }
-        match self.witness.silence(self.key, self.down_interval, self.now) {
+        let down_interval = self.down_interval;
+        match self.witness.silence(self.key, self.own, down_interval, self.now) {
             // The instance itself may have held the addresses, and sent adverts that are not captured.
-            Silence::Silent(silence) => {
-                let silence = silence.min(self.now.since(self.role_since));
-                (silence >= self.down_interval + SETTLE).then_some(self.down_interval)
+            Silence::Silent { time, is_probable } => {
+                let time = time.min(self.now.since(self.role_since));
+                let router = self.witness.router(self.key).filter(|_| is_probable);
+                let undecoded = router.map_or(0, |router| router.undecoded().count);
+                let silence = AdvertSilence { down_interval, undecoded };
+                (time >= down_interval + SETTLE).then_some(silence)
             }
             Silence::Advertised | Silence::Unknown => None,
         }

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use super::{AuditFacts, Finding, SETTLE};
+use super::{AdvertSilence, AuditFacts, Finding, SETTLE};
 use crate::keepalived_process::{KeepalivedPresence, KeepalivedState, RunningKeepalived};
 use crate::{FindingKind, Role};
 
@@ -33,7 +33,7 @@ impl AuditFacts {
     /// LIMIT: `vrrp_startup_delay` is not known here. With a delay above the master-down interval, the finding appears
     /// during the delay.
     fn silent_finding(&self, running: &RunningKeepalived) -> Option<Finding> {
-        let down_interval = self.adverts.as_ref()?.silence?;
+        let AdvertSilence { down_interval, .. } = self.adverts.as_ref()?.silence?;
         // After its start, keepalived waits for the master-down interval.
         let had_time = self.keepalived_age.is_some_and(|age| age >= down_interval + SETTLE);
         (self.role == Role::Backup && had_time).then(|| Finding::new(FindingKind::KeepalivedFault, format!(
@@ -101,7 +101,10 @@ mod tests {
         });
         facts.keepalived_age = Some(Duration::from_mins(1));
         facts.adverts = Some(AdvertFacts {
-            silence: Some(Duration::from_millis(3_600)),
+            silence: Some(AdvertSilence {
+                down_interval: Duration::from_millis(3_600),
+                undecoded: 0,
+            }),
             ..AdvertFacts::default()
         });
         facts

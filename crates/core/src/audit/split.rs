@@ -32,12 +32,12 @@ impl SplitWatch {
         }
         let Some(router) = question.witness.router(question.key) else { return false };
         let is_other_primary = |record: &&SourceRecord| {
-            record.origin == AdvertOrigin::Foreign && question.shares_address(record)
+            record.origin == AdvertOrigin::Foreign && !question.own.is_other_service(record)
         };
         let is_after_election =
             |record: &SourceRecord| record.at >= question.role_since + record.interval + SETTLE;
         let mut others =
-            router.advertising(question.judged_at()).filter(is_other_primary).peekable();
+            question.both_kinds(question.judged_at()).filter(is_other_primary).peekable();
         if others.peek().is_some() {
             self.has_other_primary |= others.any(is_after_election);
             return false;
@@ -65,15 +65,6 @@ impl AdvertQuestion<'_> {
         let overrun = self.witness.overrun().map(|overrun| overrun.to);
         let complete_from = overrun.map_or(self.witness.since(), |to| to.max(self.witness.since()));
         complete_from > last.at && self.now.since(complete_from) <= last.down_interval()
-    }
-
-    /// Whether the adverts have an address of the instance, or have no addresses (with authentication headers they may
-    /// be hidden), or the addresses of the instance are not known.
-    fn shares_address(&self, record: &SourceRecord) -> bool {
-        let Some(own) = self.own.addresses.as_ref().filter(|own| !own.is_empty()) else {
-            return true;
-        };
-        record.addresses().next().is_none() || record.addresses().any(|ip| own.contains(&ip))
     }
 }
 

@@ -81,7 +81,8 @@ pub(super) struct Draft {
     pub(super) vmac_mac: Option<Vec<u8>>,
     /// `mcast_dst_ip`: the destination of multicast advertisements.
     pub(super) multicast_group: Option<std::net::IpAddr>,
-    pub(super) is_unicast: bool,
+    /// `unicast_peer`, of the instance's family.
+    pub(super) unicast_peers: Vec<std::net::IpAddr>,
     /// `auth_type`; `None` if it is absent or unknown.
     pub(super) auth_type: Option<VrrpAuthentication>,
     /// Whether `auth_pass` is given. Without it, keepalived ignores `auth_type`.
@@ -116,7 +117,7 @@ impl Draft {
             vmac_name: None,
             vmac_mac: None,
             multicast_group: None,
-            is_unicast: false,
+            unicast_peers: Vec::new(),
             auth_type: None,
             has_auth_pass: false,
             auth_hmac: None,
@@ -292,7 +293,9 @@ impl Visitor for Drafts {
             "unicast_peer" => {
                 if let Some(peer) = ip(&entry.words[0]) {
                     let family = Family::of(peer.into());
-                    draft.is_unicast |= *draft.family.get_or_insert(family) == family;
+                    if *draft.family.get_or_insert(family) == family {
+                        draft.unicast_peers.push(peer);
+                    }
                 }
             }
             "virtual_routes" => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builds the VRRP instances with their virtual addresses.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +71,8 @@ pub struct VrrpInstance {
     pub protocol: Option<ProtocolSettings>,
     /// `auth_hmac`; `None` if keepalived does not use the extension.
     pub auth_hmac: Option<Box<AuthHmac>>,
+    /// `unicast_peer`; empty if adverts are multicast.
+    pub unicast_peers: Box<[IpAddr]>,
     /// The `vrrp_sync_group` of the instance; `None` if it is in none.
     pub sync_group: Option<Arc<str>>,
     /// The virtual addresses, in the order of the file; at least one.
@@ -191,6 +194,7 @@ impl InstanceBuilder<'_> {
             advert_interval: draft.advert_interval,
             protocol: Some(self.protocol(draft, family)),
             auth_hmac: self.auth_hmac(draft).map(Box::new),
+            unicast_peers: draft.unicast_peers.as_slice().into(),
             sync_group: self.sync_groups.group_of(name),
             addresses,
             has_ipv6_gateway: draft.has_ipv6_gateway,
@@ -247,7 +251,7 @@ impl InstanceBuilder<'_> {
         ProtocolSettings {
             version,
             authentication: authentication.unwrap_or(VrrpAuthentication::None),
-            is_unicast: draft.is_unicast,
+            is_unicast: !draft.unicast_peers.is_empty(),
         }
     }
 
@@ -280,8 +284,8 @@ impl InstanceBuilder<'_> {
                     && other.multicast_group == draft.multicast_group
                     // An IPv6 multicast group belongs to one link.
                     && (draft.family != Some(Family::V6) || draft.shares_link(other))
-                    && !other.is_unicast
-                    && !draft.is_unicast
+                    && other.unicast_peers.is_empty()
+                    && draft.unicast_peers.is_empty()
             };
             if let Some(other) = drafts[..index].iter().find(is_same) {
                 let (one, two) = (&other.name, &draft.name);

@@ -16,9 +16,14 @@ use crate::vrrp::{VrrpAuthentication, VrrpVersion};
 pub enum Silence {
     /// A source advertises.
     Advertised,
-    /// No source has advertised for this time.
-    Silent(Duration),
-    /// It cannot be said: the capture began too late, or packets were lost.
+    /// No source has advertised.
+    Silent {
+        /// For how long.
+        time: Duration,
+        /// Whether this is probable only: adverts that cannot be decoded came before.
+        is_probable: bool,
+    },
+    /// It cannot be said: the capture began too late, packets were lost, or adverts came that cannot be decoded.
     Unknown,
 }
 
@@ -31,26 +36,42 @@ impl RouterWitness {
 }
 
 impl LinkWitness {
-    /// How long no source has advertised a followed virtual router. `expected` is the master-down interval of the
-    /// instance; it is used until an advert has the real interval.
-    pub fn silence(&self, key: RouterKey, expected: Duration, now: Moment) -> Silence {
+    /// How long no source has advertised a followed virtual router to the instance with the settings `own`. `expected` is
+    /// the master-down interval of the instance; it is used until an advert has the real interval.
+    pub fn silence(
+        &self,
+        key: RouterKey,
+        own: &OwnSettings,
+        expected: Duration,
+        now: Moment,
+    ) -> Silence {
         let Some(router) = self.router(key) else { return Silence::Unknown };
-        if router.advertising(self.judged_at(now)).next().is_some() {
+        let judged_at = self.judged_at(now);
+        let concerning = router.sources().iter().filter(|record| own.concerns(record));
+        if concerning.clone().any(|record| !record.is_ended(judged_at)) {
             return Silence::Advertised;
         }
         // Up to the last time at which the queue was read, everything is known.
         let known_until = self.drained_at().min(now);
-        let last = router.sources().iter().max_by_key(|record| record.at);
-        let from = last.map_or(self.since(), |record| record.at.max(self.since()));
+        let last = concerning.max_by_key(|record| record.at);
+        let undecoded = router.undecoded().last;
+        let is_probable = undecoded > last.map(|record| record.at);
+        let from = undecoded.max(last.map(|record| record.at)).unwrap_or(self.since());
+        let from = from.max(self.since());
         let down = last.map_or(expected, SourceRecord::down_interval);
-        let silent = known_until.since(from);
+        let down = if is_probable { down.max(expected) } else { down };
+        let time = known_until.since(from);
         let is_lost = self.overrun().is_some_and(|overrun| overrun.to > from);
-        if is_lost || silent < down { Silence::Unknown } else { Silence::Silent(silent) }
+        if is_lost || time < down {
+            Silence::Unknown
+        } else {
+            Silence::Silent { time, is_probable }
+        }
     }
 }
 
 /// The settings of an instance on this host, as far as adverts show them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnSettings {
     /// The version; `None` if it is not known.
     pub version: Option<VrrpVersion>,
@@ -60,17 +81,25 @@ pub struct OwnSettings {
     pub authentication: Option<VrrpAuthentication>,
     /// The addresses in adverts; `None` if they are not known.
     pub addresses: Option<BTreeSet<IpAddr>>,
+    /// `unicast_peer`; empty if adverts are multicast.
+    pub unicast_peers: Box<[IpAddr]>,
 }
 
 impl OwnSettings {
-    /// The settings that an own advert shows.
-    pub fn of_record(record: &SourceRecord) -> Self {
-        Self {
-            version: Some(record.version),
-            interval: Some(record.interval),
-            authentication: Some(record.authentication),
-            addresses: Some(record.addresses().collect()),
-        }
+    /// Whether adverts are for this instance and not for another one with the same virtual router id: each has its own
+    /// unicast peers. keepalived also accepts other sources, where it is not told to check them.
+    pub fn concerns(&self, record: &SourceRecord) -> bool {
+        self.unicast_peers.is_empty()
+            || self.unicast_peers.contains(&record.source)
+            || !self.is_other_service(record)
+    }
+
+    /// Whether adverts have no address of the instance, although both have addresses.
+    pub fn is_other_service(&self, record: &SourceRecord) -> bool {
+        let own = self.addresses.as_ref().filter(|own| !own.is_empty());
+        own.is_some_and(|own| {
+            record.addresses().next().is_some() && !record.addresses().any(|ip| own.contains(&ip))
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use super::Overrun;
 use super::loss::LossWindow;
 use crate::Moment;
 use crate::vrrp::{
-    Advert, ChecksumCoverage, VrrpAuthentication, VrrpFamily, VrrpVersion, addresses,
+    Advert, ChecksumCoverage, Signature, VrrpAuthentication, VrrpFamily, VrrpVersion, addresses,
 };
 
 /// The weight of one deviation in [`SourceRecord::jitter`] is 1 to this number (RFC 3550, section 6.4.1).
@@ -24,6 +24,48 @@ pub enum AdvertOrigin {
     Own,
     /// Another host.
     Foreign,
+}
+
+/// The signature of the newest advert of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordedSignature {
+    /// The key that signs, as the sender numbers it.
+    pub key_id: u8,
+    /// The clock of this host when it received the advert, compared with the sender's.
+    pub difference: ClockDifference,
+}
+
+/// The difference between two clocks. It is positive if the sender's clock is behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockDifference {
+    /// The difference of the whole seconds, which keepalived compares with `time_window`.
+    pub seconds: i32,
+    /// The difference of the fractions.
+    millis: i16,
+}
+
+impl ClockDifference {
+    fn new(own: Duration, other: Duration) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the trailer has 32 bits")]
+        let wire = |time: Duration| time.as_secs() as u32;
+        let millis = |time: Duration| i16::try_from(time.subsec_millis()).unwrap_or(0);
+        Self {
+            seconds: wire(own).wrapping_sub(wire(other)).cast_signed(),
+            millis: millis(own) - millis(other),
+        }
+    }
+
+    /// The difference in milliseconds.
+    pub fn as_millis(self) -> i64 {
+        i64::from(self.seconds) * 1_000 + i64::from(self.millis)
+    }
+}
+
+impl RecordedSignature {
+    fn of(advert: &Advert<'_>, clock: Duration) -> Option<Self> {
+        let Signature { key_id, sent } = advert.signature?;
+        Some(Self { key_id, difference: ClockDifference::new(clock, sent) })
+    }
 }
 
 /// The newest advert of one source, and figures about the earlier ones.
@@ -43,6 +85,8 @@ pub struct SourceRecord {
     pub authentication: VrrpAuthentication,
     /// What the checksum covers.
     pub checksum: ChecksumCoverage,
+    /// The signature; `None` if the newest advert has none.
+    pub signature: Option<RecordedSignature>,
     /// The time of the newest advert.
     pub at: Moment,
     /// The time of the first advert of the current series. A series ends with the priority 0, or with a silence of the
@@ -50,7 +94,7 @@ pub struct SourceRecord {
     pub since: Moment,
     /// The time since which adverts follow each other without a pause of more than two intervals.
     pub steady_since: Moment,
-    /// The time since which the adverts have the same settings: interval, version, authentication and addresses.
+    /// The time since which the adverts have the same settings: interval, version, authentication, signing key and addresses.
     pub settings_since: Moment,
     /// The priority before it last changed within the series, and when it changed; `None` if it has not changed.
     pub previous_priority: Option<(u8, Moment)>,
@@ -66,7 +110,12 @@ pub struct SourceRecord {
 }
 
 impl SourceRecord {
-    pub(super) fn new(advert: &Advert<'_>, origin: AdvertOrigin, at: Moment) -> Self {
+    pub(super) fn new(
+        advert: &Advert<'_>,
+        origin: AdvertOrigin,
+        at: Moment,
+        clock: Duration,
+    ) -> Self {
         Self {
             source: advert.source,
             origin,
@@ -75,6 +124,7 @@ impl SourceRecord {
             version: advert.version,
             authentication: advert.authentication,
             checksum: advert.checksum,
+            signature: RecordedSignature::of(advert, clock),
             at,
             since: at,
             steady_since: at,
@@ -94,6 +144,7 @@ impl SourceRecord {
         &mut self,
         advert: &Advert<'_>,
         at: Moment,
+        clock: Duration,
         overrun: Option<Overrun>,
     ) -> bool {
         // A clock that was set, or a replayed packet: time does not go back.
@@ -119,6 +170,7 @@ impl SourceRecord {
         let is_other = self.interval != advert.interval
             || self.version != advert.version
             || self.authentication != advert.authentication
+            || self.signature.map(|one| one.key_id) != advert.signature.map(|one| one.key_id)
             || *self.address_bytes != *advert.address_bytes;
         if is_other {
             self.settings_since = at;
@@ -131,6 +183,7 @@ impl SourceRecord {
         self.version = advert.version;
         self.authentication = advert.authentication;
         self.checksum = advert.checksum;
+        self.signature = RecordedSignature::of(advert, clock);
         // The same addresses in almost every advert: nothing is allocated.
         if *self.address_bytes != *advert.address_bytes {
             self.address_bytes = advert.address_bytes.into();

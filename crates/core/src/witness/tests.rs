@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::vrrp::{VrrpAuthentication, VrrpVersion};
 
-const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4 };
+const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4, kind: AdvertKind::Multicast };
 
 /// An IPv4 advert of version 2 without authentication.
 #[derive(Clone, Copy)]
@@ -37,16 +37,23 @@ impl Sender {
         packet.extend(self.destination);
         packet.extend([0x21, self.vrid, self.priority, 1, 0, self.seconds, 0, 0]);
         packet.extend([192, 0, 2, self.address, 0, 0, 0, 0, 0, 0, 0, 0]);
-        for (from, to, at) in [(0, 20, 10), (20, 40, 26)] {
-            let words =
-                packet[from..to].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-            let sum: u32 = words.sum();
-            let sum = (sum & 0xffff) + (sum >> 16);
-            let check = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
-            packet[at..at + 2].copy_from_slice(&check.to_be_bytes());
-        }
+        set_ip_checksum(&mut packet);
+        let check = checksum(&packet[20..40]);
+        packet[26..28].copy_from_slice(&check);
         packet
     }
+}
+
+fn set_ip_checksum(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let check = checksum(&packet[..20]);
+    packet[10..12].copy_from_slice(&check);
+}
+
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let sum: u32 = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (!u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap()).to_be_bytes()
 }
 
 fn at(millis: u64) -> Moment {
@@ -70,7 +77,12 @@ fn observe_from(
     millis: u64,
 ) -> Option<RouterKey> {
     let packet = sender.packet();
-    witness.observe(WitnessedPacket { bytes: &packet, origin, at: at(millis) })
+    witness.observe(WitnessedPacket {
+        bytes: &packet,
+        origin,
+        at: at(millis),
+        clock: Duration::ZERO,
+    })
 }
 
 fn router(witness: &LinkWitness) -> &RouterWitness {
@@ -98,7 +110,12 @@ fn bad_adverts_are_counted_and_change_no_record() {
     let before = router(&witness).sources().to_vec();
     let mut broken = Sender { priority: 255, ..PEER }.packet();
     broken[26] ^= 1;
-    let packet = WitnessedPacket { bytes: &broken, origin: AdvertOrigin::Foreign, at: at(1_500) };
+    let packet = WitnessedPacket {
+        bytes: &broken,
+        origin: AdvertOrigin::Foreign,
+        at: at(1_500),
+        clock: Duration::ZERO,
+    };
     assert_eq!(witness.observe(packet), None);
     assert_eq!(observe(&mut witness, Sender { ttl: 254, priority: 255, ..PEER }, 1_600), None);
     let routed = Sender { ttl: 60, destination: [192, 0, 2, 10], priority: 255, ..PEER };
@@ -108,9 +125,86 @@ fn bad_adverts_are_counted_and_change_no_record() {
     assert_eq!(errors, [(AdvertError::HopLimit, 1), (AdvertError::Checksum, 1)]);
     assert_eq!((witness.bad().routed, witness.bad().total()), (1, 3));
     assert_eq!(witness.bad().last, Some(LastBadAdvert { at: at(1_700), error: None }));
-    witness.follow([(KEY, RoutedAdverts::Accepted)]);
-    assert_eq!(observe(&mut witness, routed, 1_800), Some(KEY));
-    assert_eq!(router(&witness).sources()[0].priority, 255);
+    let unicast = KEY.of_other_kind();
+    witness.follow([(KEY, RoutedAdverts::Refused), (unicast, RoutedAdverts::Accepted)]);
+    assert_eq!(observe(&mut witness, routed, 1_800), Some(unicast));
+    assert_eq!(witness.router(unicast).unwrap().sources()[0].priority, 255);
+    assert_eq!(router(&witness).sources(), before);
+}
+
+/// An advert of keepalived 2.4.3 with the key id 7.
+const SIGNED: &str = "45c0004800010000ff701871c0000201e0000012213396020001c4b2c000020ac000020b0000000000000000010700006afd570496a100001dcb04ed48aa913777cd95a19efe66dc";
+/// When it was signed.
+const SIGNED_AT: Duration = Duration::from_millis(0x6afd_5704 * 1_000 + 588);
+
+fn signed() -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(&SIGNED[at..at + 2], 16).unwrap();
+    (0..SIGNED.len()).step_by(2).map(byte).collect()
+}
+
+#[test]
+fn a_signed_advert_has_a_key_id_and_a_clock_difference() {
+    let mut witness = LinkWitness::new(at(0));
+    let key = RouterKey { vrid: 51, ..KEY };
+    witness.follow([(key, RoutedAdverts::Refused)]);
+    let mut observe = |bytes: &[u8], millis, clock| {
+        let origin = AdvertOrigin::Foreign;
+        witness.observe(WitnessedPacket { bytes, origin, at: at(millis), clock });
+        witness.router(key).unwrap().sources()[0].clone()
+    };
+    let difference = |record: &SourceRecord| record.signature.unwrap().difference;
+    let packet = signed();
+    let record = observe(&packet, 1_000, SIGNED_AT + Duration::from_millis(1_200));
+    assert_eq!(record.signature.unwrap().key_id, 7);
+    assert_eq!((difference(&record).seconds, difference(&record).as_millis()), (1, 1_200));
+    let record = observe(&packet, 2_000, SIGNED_AT.saturating_sub(Duration::from_secs(300)));
+    assert_eq!((difference(&record).seconds, difference(&record).as_millis()), (-300, -300_000));
+    assert_eq!(record.settings_since, at(1_000));
+    // After 2^32 seconds the counter begins again.
+    let wrapped = SIGNED_AT + Duration::from_secs(1 << 32);
+    assert_eq!(difference(&observe(&packet, 3_000, wrapped)).as_millis(), 0);
+    let mut other_key = packet.clone();
+    other_key[45] = 8;
+    assert_eq!(observe(&other_key, 4_000, SIGNED_AT).settings_since, at(4_000));
+    let unsigned = Sender { vrid: 51, last_octet: 1, ..PEER }.packet();
+    let record = observe(&unsigned, 5_000, SIGNED_AT);
+    assert_eq!((record.signature, record.settings_since), (None, at(5_000)));
+}
+
+#[test]
+fn wrong_trailers_of_many_forged_sources_leave_the_records_as_they_are() {
+    let mut witness = LinkWitness::new(at(0));
+    let key = RouterKey { vrid: 51, ..KEY };
+    witness.follow([(key, RoutedAdverts::Refused)]);
+    let mut observe = |bytes: &[u8], millis| {
+        let (origin, clock) = (AdvertOrigin::Foreign, SIGNED_AT);
+        witness.observe(WitnessedPacket { bytes, origin, at: at(millis), clock })
+    };
+    let primary = signed();
+    for second in 1..=30 {
+        assert_eq!(observe(&primary, second * 1_000), Some(key));
+        for (number, source) in (2..=250).enumerate() {
+            let mut forged = primary.clone();
+            forged[15] = source;
+            // Type, reserved byte, length, version of VRRP.
+            match number % 4 {
+                0 => forged[44] = 9,
+                1 => forged[46] = 1,
+                2 => forged.truncate(71),
+                _ => forged[20] = 0x41,
+            }
+            forged[3] = u8::try_from(forged.len()).unwrap();
+            set_ip_checksum(&mut forged);
+            assert_eq!(observe(&forged, second * 1_000 + 1), None);
+        }
+    }
+    let router = witness.router(key).unwrap();
+    assert_eq!(router.sources().len(), 1);
+    assert_eq!((router.sources()[0].adverts, router.is_crowded(at(30_002))), (30, false));
+    let undecoded = UndecodedAdverts { count: 30 * 249, last: Some(at(30_001)) };
+    assert_eq!(router.undecoded(), undecoded);
+    let errors: Vec<_> = witness.bad().by_error().map(|(error, _)| error).collect();
+    assert_eq!(errors, [AdvertError::Version, AdvertError::Length, AdvertError::Trailer]);
 }
 
 #[test]
@@ -237,24 +331,42 @@ fn silence_is_known_only_after_the_master_down_interval_and_without_an_overrun()
     let expected = Duration::from_millis(3_600);
     let mut witness = witness();
     witness.drained(at(3_000), 0);
-    assert_eq!(witness.silence(KEY, expected, at(3_000)), Silence::Unknown);
+    assert_eq!(
+        witness.silence(KEY, &OwnSettings::default(), expected, at(3_000)),
+        Silence::Unknown
+    );
     witness.drained(at(4_000), 0);
-    assert_eq!(witness.silence(KEY, expected, at(4_500)), Silence::Silent(Duration::from_secs(4)));
+    assert_eq!(
+        witness.silence(KEY, &OwnSettings::default(), expected, at(4_500)),
+        Silence::Silent { time: Duration::from_secs(4), is_probable: false }
+    );
     observe(&mut witness, PEER, 5_000);
     witness.drained(at(5_000), 0);
-    assert_eq!(witness.silence(KEY, expected, at(5_500)), Silence::Advertised);
+    assert_eq!(
+        witness.silence(KEY, &OwnSettings::default(), expected, at(5_500)),
+        Silence::Advertised
+    );
     witness.drained(at(9_000), 3);
     assert_eq!(witness.overrun().map(|overrun| overrun.total_dropped), Some(3));
-    assert_eq!(witness.silence(KEY, expected, at(9_000)), Silence::Unknown);
+    assert_eq!(
+        witness.silence(KEY, &OwnSettings::default(), expected, at(9_000)),
+        Silence::Unknown
+    );
     assert!(witness.is_incomplete_since(at(8_000)) && !witness.is_incomplete_since(at(9_000)));
     // The queue was not read for long: that is no silence of the peer.
     let mut stalled = self::witness();
     observe(&mut stalled, PEER, 1_000);
     stalled.drained(at(1_500), 0);
-    assert_eq!(stalled.silence(KEY, expected, at(60_000)), Silence::Unknown);
+    assert_eq!(
+        stalled.silence(KEY, &OwnSettings::default(), expected, at(60_000)),
+        Silence::Unknown
+    );
     stalled.restart(at(60_000));
     stalled.drained(at(61_000), 0);
-    assert_eq!(stalled.silence(KEY, expected, at(61_000)), Silence::Unknown);
+    assert_eq!(
+        stalled.silence(KEY, &OwnSettings::default(), expected, at(61_000)),
+        Silence::Unknown
+    );
 }
 
 #[test]
@@ -278,7 +390,13 @@ fn settings_that_differ_are_named() {
     let mut witness = witness();
     observe(&mut witness, PEER, 0);
     let record = &router(&witness).sources()[0];
-    let mut own = OwnSettings::of_record(record);
+    let mut own = OwnSettings {
+        version: Some(record.version),
+        interval: Some(record.interval),
+        authentication: Some(record.authentication),
+        addresses: Some(record.addresses().collect()),
+        unicast_peers: Box::default(),
+    };
     assert_eq!(differences(&own, record), []);
     own.version = Some(VrrpVersion::V3);
     own.interval = Some(Duration::from_millis(500));
@@ -295,7 +413,6 @@ fn settings_that_differ_are_named() {
             "addresses without 192.0.2.51, 192.0.2.52, 192.0.2.53 and 1 more and with 192.0.2.50",
         ]
     );
-    let unknown =
-        OwnSettings { version: None, interval: None, authentication: None, addresses: None };
+    let unknown = OwnSettings::default();
     assert_eq!(differences(&unknown, record), []);
 }

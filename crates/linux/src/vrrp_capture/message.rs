@@ -103,6 +103,7 @@ impl Batch {
                 bytes: &self.packets[at][..length],
                 direction: if is_sent { PacketDirection::Sent } else { PacketDirection::Received },
                 at: time.map_or(now.monotonic, |time| now.moment_of(time)),
+                clock: time.unwrap_or(now.real),
             }
         })
     }

@@ -3,7 +3,7 @@
 //! that has found it.
 
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use vipwatch_core::audit::{AdvertFacts, AuditFacts};
 use vipwatch_core::witness::RouterWitness;
@@ -109,16 +109,21 @@ impl FactTimes<'_> {
         source: impl FnOnce(&AdvertFacts) -> Option<IpAddr>,
     ) -> Option<SystemTime> {
         let source = source(self.facts.adverts.as_ref()?)?;
-        self.of_router(|router, _| {
-            let record = router.sources().iter().find(|record| record.source == source);
-            record.map(|record| record.since)
-        })
+        let moment = self.witness.read(&self.entry.instance, |evidence| {
+            let mut routers = evidence.witness.both_kinds(evidence.key);
+            routers.find_map(|router| {
+                let record = router.sources().iter().find(|record| record.source == source);
+                record.map(|record| record.since)
+            })
+        });
+        wall_clock(moment.flatten()?)
     }
 
     /// When the last advert was sent, or else when the capture began.
     fn last_advert(&self) -> Option<SystemTime> {
         self.of_router(|router, capture_since| {
             let last = router.sources().iter().map(|record| record.at).max();
+            let last = last.max(router.undecoded().last);
             Some(last.map_or(capture_since, |last| last.max(capture_since)))
         })
     }
@@ -131,14 +136,18 @@ impl FactTimes<'_> {
         let moment = self.witness.read(&self.entry.instance, |evidence: InstanceEvidence<'_>| {
             read(evidence.witness.router(evidence.key)?, evidence.witness.since())
         });
-        let age: Duration = clock::now().since(moment.flatten()?);
-        SystemTime::now().checked_sub(age)
+        wall_clock(moment.flatten()?)
     }
+}
+
+fn wall_clock(moment: Moment) -> Option<SystemTime> {
+    SystemTime::now().checked_sub(clock::now().since(moment))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use vipwatch_core::Role;
     use vipwatch_core::keepalived_process::{KeepalivedFacts, KeepalivedPresence, PidFileStranger};

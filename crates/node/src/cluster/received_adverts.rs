@@ -7,7 +7,9 @@ use vipwatch_linux::clock;
 
 use crate::discovery::InstanceConfig;
 use crate::state::StateStore;
-use crate::witness::{CaptureStatus, InstanceEvidence, expected_down_interval};
+use crate::witness::{
+    CaptureStatus, InstanceEvidence, configured_settings, expected_down_interval,
+};
 
 /// What the adverts show; `None` if those of this instance are not captured.
 pub(super) fn received_adverts(
@@ -24,13 +26,15 @@ fn judge(instance: &InstanceConfig, evidence: InstanceEvidence<'_>) -> ReceivedA
     }
     let now = clock::now();
     let judged_at = witness.judged_at(now);
+    let own = configured_settings(instance);
     let is_foreign = witness.router(key).is_some_and(|router| {
-        router.advertising(judged_at).any(|record| record.origin == AdvertOrigin::Foreign)
+        let mut advertising = router.advertising(judged_at);
+        advertising.any(|record| record.origin == AdvertOrigin::Foreign && own.concerns(record))
     });
-    match witness.silence(key, expected_down_interval(instance), now) {
+    match witness.silence(key, &own, expected_down_interval(instance), now) {
         _ if is_foreign => ReceivedAdverts::Other,
         // Only this node advertises, or no node.
-        Silence::Advertised | Silence::Silent(_) => ReceivedAdverts::None,
+        Silence::Advertised | Silence::Silent { .. } => ReceivedAdverts::None,
         Silence::Unknown => ReceivedAdverts::Unknown,
     }
 }

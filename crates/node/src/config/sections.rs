@@ -185,6 +185,7 @@ impl Config {
             advert_interval: None,
             protocol: None,
             auth_hmac: None,
+            unicast_peers: Box::default(),
             sync_group: None,
             addresses,
             has_ipv6_gateway: false,

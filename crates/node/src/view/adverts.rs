@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use vipwatch_api::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState, Timestamp};
+use vipwatch_api::{
+    AdvertPresence, AdvertSignature, AdvertSourceItem, AdvertsItem, CaptureState, Timestamp,
+};
 use vipwatch_core::Moment;
+use vipwatch_core::vrrp::AdvertKind;
 use vipwatch_core::witness::{
-    AdvertOrigin, LinkWitness, OwnSettings, Silence, SourceRecord, differences,
+    AdvertOrigin, LinkWitness, OwnSettings, RouterWitness, Silence, SourceRecord, differences,
 };
 use vipwatch_linux::clock;
 
@@ -43,21 +46,25 @@ impl Now {
 fn item(instance: &InstanceConfig, evidence: InstanceEvidence<'_>, now: &Now) -> AdvertsItem {
     let InstanceEvidence { status, has_sent, witness, key } = evidence;
     let (capture, error) = capture_state(status);
+    let own = configured_settings(instance);
     let silence = match capture {
         CaptureState::Running => {
-            witness.silence(key, expected_down_interval(instance), now.monotonic)
+            witness.silence(key, &own, expected_down_interval(instance), now.monotonic)
         }
         _ => Silence::Unknown,
     };
     let (presence, silent) = match silence {
         Silence::Advertised => (AdvertPresence::Advertised, None),
-        Silence::Silent(silent) => (AdvertPresence::Silent, Some(silent)),
+        Silence::Silent { time, .. } => (AdvertPresence::Silent, Some(time)),
         Silence::Unknown => (AdvertPresence::Unknown, None),
     };
-    let mut records: Vec<&SourceRecord> =
-        witness.router(key).map(|router| router.sources().iter().collect()).unwrap_or_default();
-    records.sort_by_key(|record| std::cmp::Reverse(record.at));
-    let own = configured_settings(instance);
+    let undecoded = witness.router(key).map(RouterWitness::undecoded).unwrap_or_default();
+    let sources = witness.both_kinds(key).flat_map(|router| {
+        let kind = router.key().kind;
+        router.sources().iter().map(move |record| (kind, record))
+    });
+    let mut sources: Vec<(AdvertKind, &SourceRecord)> = sources.collect();
+    sources.sort_by_key(|(_, record)| std::cmp::Reverse(record.at));
     AdvertsItem {
         link: instance.vrrp.interface.to_string(),
         capture,
@@ -66,7 +73,15 @@ fn item(instance: &InstanceConfig, evidence: InstanceEvidence<'_>, now: &Now) ->
         since: now.timestamp(witness.since()),
         presence,
         silent_ms: silent.map(millis),
-        sources: records.into_iter().map(|record| source(record, &own, witness, now)).collect(),
+        sources: sources
+            .into_iter()
+            .map(|(kind, record)| AdvertSourceItem {
+                unicast: kind == AdvertKind::Unicast,
+                ..source(record, &own, witness, now)
+            })
+            .collect(),
+        undecoded: undecoded.count,
+        last_undecoded_at: undecoded.last.map(|at| now.timestamp(at)),
         bad: bad_counts(witness),
         last_bad_at: witness.bad().last.map(|last| now.timestamp(last.at)),
         dropped: witness.overrun().map_or(0, |overrun| overrun.total_dropped),
@@ -102,6 +117,11 @@ fn source(
         interval_ms: millis(record.interval),
         version: record.version.number(),
         authentication: record.authentication.word().to_owned(),
+        signature: record.signature.map(|signature| AdvertSignature {
+            key_id: signature.key_id,
+            clock_difference_ms: signature.difference.as_millis(),
+        }),
+        unicast: false,
         addresses: record.addresses().map(|ip| ip.to_string()).collect(),
         at: now.timestamp(record.at),
         age_ms: millis(now.monotonic.since(record.at)),

@@ -19,12 +19,13 @@ use vipwatch_linux::netns_query::NetnsQuery;
 
 use super::{ApiContext, known_timestamp, read_history_of, silenced_until, targets};
 use crate::audit::DatedFinding;
-use crate::discovery::ContentInUse;
+use crate::discovery::{ContentInUse, InstanceConfig};
 use crate::event::{audit_finding, health_finding};
 use crate::processes::KeepalivedProcess;
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, PublishedState, StateStore};
 use crate::transition::millis;
+use crate::witness::router_key;
 
 /// Maximum number of unknown instances that are listed.
 const MAX_UNKNOWN: usize = 20;
@@ -390,22 +391,23 @@ fn receiver_findings(receiver_handle: &ReceiverHandle, view: &PublishedState) ->
 
 /// Instances with the same VRID on the same link, and addresses that two instances configure.
 fn clashes(view: &PublishedState) -> Vec<FindingItem> {
-    let mut vrids: BTreeMap<_, &str> = BTreeMap::new();
+    let mut vrids: BTreeMap<_, Vec<&InstanceConfig>> = BTreeMap::new();
     let mut addresses: BTreeMap<_, &str> = BTreeMap::new();
     let mut items = Vec::new();
     let mut add = |id: &str, kind, text: String| items.push(new(Some(id), kind, text));
     for entry in view.entries.values() {
         let config = &entry.instance;
         let (id, netns) = (config.id.as_str(), config.netns.clone());
-        if let Some(vrid) = config.vrrp.vrid {
-            // IPv4 and IPv6 have separate VRIDs.
-            let is_ipv4 = config.vrrp.addresses.first().map(|first| first.cidr.addr().is_ipv4());
-            let key = (netns.clone(), config.vrrp.interface.to_string(), is_ipv4, vrid);
-            if let Some(other) = vrids.insert(key, id) {
-                let link = config.vrrp.interface;
+        // IPv4 and IPv6 have separate VRIDs, and so have multicast and unicast.
+        if let Some(router) = router_key(config) {
+            let link = config.vrrp.interface;
+            let others = vrids.entry((netns.clone(), link.to_string(), router)).or_default();
+            if let Some(other) = others.iter().find(|other| shares_vrid(config, other)) {
+                let (vrid, other) = (router.vrid, &other.id);
                 let text = format!("virtual_router_id {vrid} on {link} is also used by {other}");
                 add(id, FindingKind::VridClash, text);
             }
+            others.push(config);
         }
         for (_, cidr) in config.watched() {
             if let Some(other) = addresses.insert((netns.clone(), cidr.addr()), id) {
@@ -415,6 +417,12 @@ fn clashes(view: &PublishedState) -> Vec<FindingItem> {
         }
     }
     items
+}
+
+/// Whether two instances with one virtual router id receive each other's adverts: unicast ones only with a common peer.
+fn shares_vrid(one: &InstanceConfig, other: &InstanceConfig) -> bool {
+    let peers = &one.vrrp.unicast_peers;
+    peers.is_empty() || peers.iter().any(|peer| other.vrrp.unicast_peers.contains(peer))
 }
 
 /// Transitions since this time count for flapping.

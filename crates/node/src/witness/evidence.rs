@@ -6,8 +6,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use vipwatch_core::vrrp::{VrrpFamily, VrrpVersion};
-use vipwatch_core::witness::{LinkWitness, OwnSettings, RouterKey, master_down_interval};
+use vipwatch_core::vrrp::{AdvertKind, VrrpFamily, VrrpVersion};
+use vipwatch_core::witness::{
+    LinkWitness, OwnSettings, RouterKey, RouterWitness, master_down_interval,
+};
 use vipwatch_core::{LinkName, NetnsName};
 
 use crate::discovery::InstanceConfig;
@@ -101,6 +103,10 @@ impl WitnessTable {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let link = links.get(&LinkKey::of(instance))?;
         let LinkEvidence { status, has_sent, witness } = link;
+        // Where the configuration does not say how adverts are sent, the adverts do.
+        let mut routers = witness.both_kinds(key).filter(|router| !router.sources().is_empty());
+        let is_known = instance.vrrp.protocol.is_some();
+        let key = routers.find(|_| !is_known).map_or(key, RouterWitness::key);
         Some(read(InstanceEvidence { status, has_sent: *has_sent, witness, key }))
     }
 
@@ -118,7 +124,9 @@ pub(crate) fn router_key(instance: &InstanceConfig) -> Option<RouterKey> {
     let addresses = &instance.vrrp.addresses;
     let advertised = addresses.iter().find(|address| !address.is_excluded);
     let family = VrrpFamily::of(advertised.or(addresses.first())?.cidr.addr());
-    Some(RouterKey { vrid: instance.vrrp.vrid?, family })
+    let is_unicast = instance.vrrp.protocol.is_some_and(|protocol| protocol.is_unicast);
+    let kind = if is_unicast { AdvertKind::Unicast } else { AdvertKind::Multicast };
+    Some(RouterKey { vrid: instance.vrrp.vrid?, family, kind })
 }
 
 /// The settings of an instance in the configuration, as far as adverts show them.
@@ -136,6 +144,7 @@ pub(crate) fn configured_settings(instance: &InstanceConfig) -> OwnSettings {
         interval: interval.flatten(),
         authentication: protocol.map(|protocol| protocol.authentication),
         addresses: protocol.map(|_| advertised.map(|address| address.cidr.addr()).collect()),
+        unicast_peers: instance.vrrp.unicast_peers.clone(),
     }
 }
 

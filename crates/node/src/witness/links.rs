@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use vipwatch_core::vrrp::AdvertKind;
 use vipwatch_core::witness::{
     AdvertOrigin, LinkWitness, RoutedAdverts, RouterKey, WitnessedPacket,
 };
@@ -13,8 +14,8 @@ use vipwatch_core::{ErrorChain, LinkName, Moment};
 use vipwatch_linux::clock;
 use vipwatch_linux::netns::NetnsId;
 use vipwatch_linux::vrrp_capture::{
-    AdvertCapture, CaptureId, CaptureMode, CaptureRequest, CaptureScratch, DrainResult, LinkSearch,
-    PacketDirection, buffer_bytes,
+    AdvertCapture, CaptureId, CaptureMode, CaptureRequest, CaptureScratch, CapturedPacket,
+    DrainResult, LinkSearch, PacketDirection, buffer_bytes,
 };
 
 use super::evidence::{
@@ -56,8 +57,10 @@ pub(super) fn wanted_links(
     for instance in instances {
         let Some(key) = router_key(instance) else { continue };
         let Some(mode) = config.mode(instance.vrrp.interface) else { continue };
-        let is_unicast = instance.vrrp.protocol.is_some_and(|protocol| protocol.is_unicast);
-        let routed = if is_unicast { RoutedAdverts::Accepted } else { RoutedAdverts::Refused };
+        let routed = match key.kind {
+            AdvertKind::Unicast => RoutedAdverts::Accepted,
+            AdvertKind::Multicast => RoutedAdverts::Refused,
+        };
         let link = wanted.entry(LinkKey::of(instance)).or_insert_with(|| WantedLink {
             mode,
             routers: Vec::with_capacity(1),
@@ -168,7 +171,8 @@ fn read_queue(
             PacketDirection::Sent => AdvertOrigin::Own,
             PacketDirection::Received => AdvertOrigin::Foreign,
         };
-        let _ = witness.observe(WitnessedPacket { bytes: packet.bytes, origin, at: packet.at });
+        let CapturedPacket { bytes, at, clock, .. } = packet;
+        let _ = witness.observe(WitnessedPacket { bytes, origin, at, clock });
     })?;
     totals.read.fetch_add(packets, Ordering::Relaxed);
     totals.bad.fetch_add(witness.bad().total() - bad_before, Ordering::Relaxed);

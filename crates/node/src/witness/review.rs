@@ -129,19 +129,21 @@ fn kinds(
     now: Moment,
 ) -> u8 {
     let Some(router) = evidence.witness.router(evidence.key) else { return 0 };
-    let version = (router.generation(), entry.seq);
+    let both = || evidence.witness.both_kinds(evidence.key);
+    let generation = both().map(RouterWitness::generation).fold(0, u32::wrapping_add);
+    let version = (generation, entry.seq);
     if std::mem::replace(&mut reviewed.version, version) != version {
         let span = UNSETTLED_TIME + advert_interval(&entry.instance) * 2;
         reviewed.unsettled_until = Some(now + span);
     }
     let is_settled = reviewed.unsettled_until.is_none_or(|until| until < now);
     let judged_at = evidence.witness.judged_at(now);
-    let mut advertising = router.advertising(judged_at);
     let is_expected = match entry.role {
         Role::Primary | Role::Partial { .. } => {
+            let mut advertising = both().flat_map(|router| router.advertising(judged_at));
             !advertising.any(|record| record.origin == AdvertOrigin::Foreign)
         }
-        Role::Backup => advertising.next().is_some(),
+        Role::Backup => router.advertising(judged_at).next().is_some(),
         Role::Fault(_) | Role::Unknown(_) => true,
     };
     let is_usual = is_expected && !is_unusual(router, &entry.instance, judged_at);

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use vipwatch_api::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState, InstanceItem};
+use vipwatch_api::{
+    AdvertPresence, AdvertSignature, AdvertSourceItem, AdvertsItem, CaptureState, InstanceItem,
+};
 
 use super::NamedLines;
 use crate::output::Style;
@@ -24,6 +26,12 @@ pub(super) fn add_adverts(
         for difference in &source.differences {
             lines.add("", &format!("  differs: {difference}"));
         }
+    }
+    if adverts.undecoded > 0 {
+        let last = adverts.last_undecoded_at.map(|at| format!(", last {} ago", style.age(at)));
+        let text =
+            format!("{} that name this instance{}", adverts.undecoded, last.unwrap_or_default());
+        lines.add("undecodable", &text);
     }
     if !adverts.bad.is_empty() {
         let counts: Vec<String> =
@@ -76,8 +84,15 @@ fn source_text(source: &AdvertSourceItem, is_preempted: bool, style: &Style) -> 
         (false, _) => ", has stopped without a hand-over and may still hold the addresses",
     };
     let lost = if source.lost > 0 { format!(", {} lost", source.lost) } else { String::new() };
+    let kind = if source.unicast { " unicast," } else { "" };
+    let signature = source.signature.map(|AdvertSignature { key_id, clock_difference_ms }| {
+        let direction = if clock_difference_ms < 0 { "ahead" } else { "behind" };
+        let difference = span(clock_difference_ms.unsigned_abs());
+        format!(", signed with key {key_id} (its clock: {difference} {direction})")
+    });
+    let signature = signature.unwrap_or_default();
     format!(
-        "{} {origin}, priority {}, every {}, version {}, auth {}, {} ago{state}{lost}",
+        "{}{kind} {origin}, priority {}, every {}, version {}, auth {}{signature}, {} ago{state}{lost}",
         source.source,
         source.priority,
         span(source.interval_ms),

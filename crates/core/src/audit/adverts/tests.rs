@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::audit::AuditFacts;
-use crate::vrrp::{VrrpAuthentication, VrrpFamily, VrrpVersion};
+use crate::vrrp::{AdvertKind, VrrpAuthentication, VrrpFamily, VrrpVersion};
 use crate::witness::{RoutedAdverts, WitnessedPacket};
 
-const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4 };
+const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4, kind: AdvertKind::Multicast };
 
 fn at(millis: u64) -> Moment {
     Moment::new(Duration::from_millis(millis))
@@ -35,7 +35,12 @@ fn witness(first: u64, last: u64, address: u8, drained: u64) -> LinkWitness {
     for second in first..=last {
         let bytes = packet(100, address);
         let origin = AdvertOrigin::Foreign;
-        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(second * 1_000) });
+        witness.observe(WitnessedPacket {
+            bytes: &bytes,
+            origin,
+            at: at(second * 1_000),
+            clock: Duration::ZERO,
+        });
     }
     witness.drained(at(drained), 0);
     witness
@@ -47,24 +52,158 @@ fn own() -> OwnSettings {
         interval: Some(Duration::from_secs(1)),
         authentication: Some(VrrpAuthentication::None),
         addresses: Some(BTreeSet::from(["192.0.2.50".parse().unwrap()])),
+        unicast_peers: Box::default(),
     }
 }
 
 /// The names of the findings about an instance with this role since `role_since`.
 fn names(witness: &LinkWitness, role: &Role, role_since: u64, now: u64) -> Vec<&'static str> {
-    let question = AdvertQuestion {
+    let own = &own();
+    names_of(&AdvertQuestion { role, role_since: at(role_since), ..question(witness, own, now) })
+}
+
+/// A question about a backup that has always been one.
+fn question<'a>(witness: &'a LinkWitness, own: &'a OwnSettings, now: u64) -> AdvertQuestion<'a> {
+    AdvertQuestion {
         witness,
         key: KEY,
-        own: &own(),
+        own,
         priority: Some(100),
         down_interval: Duration::from_millis(3_600),
-        role,
-        role_since: at(role_since),
+        role: &Role::Backup,
+        role_since: at(0),
         now: at(now),
-    };
+    }
+}
+
+fn names_of(question: &AdvertQuestion<'_>) -> Vec<&'static str> {
+    let role = question.role;
     let mut facts = AuditFacts::new(role.clone());
-    facts.adverts = Some(AdvertFacts::of(&question));
+    facts.adverts = Some(AdvertFacts::of(question));
     facts.findings().iter().map(|finding| finding.kind.name()).collect()
+}
+
+/// Adverts in each of these seconds, from the host 192.0.2.11 or another one.
+fn observe(witness: &mut LinkWitness, bytes: &[u8], seconds: std::ops::RangeInclusive<u64>) {
+    for second in seconds {
+        let (origin, clock) = (AdvertOrigin::Foreign, Duration::ZERO);
+        witness.observe(WitnessedPacket { bytes, origin, at: at(second * 1_000), clock });
+        witness.drained(at(second * 1_000), 0);
+    }
+}
+
+/// The packet from 192.0.2.`source` to the host 192.0.2.10.
+fn unicast(mut packet: Vec<u8>, source: u8) -> Vec<u8> {
+    packet[15] = source;
+    packet[16..20].copy_from_slice(&[192, 0, 2, 10]);
+    packet[10..12].fill(0);
+    let words = packet[..20].chunks(2);
+    let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    let check = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    packet[10..12].copy_from_slice(&check.to_be_bytes());
+    packet
+}
+
+const UNICAST: RouterKey = RouterKey { kind: AdvertKind::Unicast, ..KEY };
+
+/// The settings of a unicast instance with the peer 192.0.2.11.
+fn own_unicast() -> OwnSettings {
+    OwnSettings { unicast_peers: [[192, 0, 2, 11].into()].into(), ..own() }
+}
+
+#[test]
+fn an_advert_that_cannot_be_decoded_is_neither_a_primary_nor_silence() {
+    let mut witness = witness(1, 5, 50, 5_000);
+    let mut future = packet(100, 50);
+    future[20] = 0x71;
+    observe(&mut witness, &future, 6..=20);
+    let own = own();
+    for second in 6..=23 {
+        witness.drained(at(second.max(20) * 1_000), 0);
+        let silence = witness.silence(KEY, &own, Duration::from_millis(3_600), at(23_500));
+        assert_eq!(silence, Silence::Unknown, "{second} s");
+    }
+    assert_eq!(names(&witness, &Role::Backup, 0, 23_500), [""; 0]);
+    assert_eq!(names(&witness, &Role::Primary, 0, 20_500), [""; 0], "no second primary");
+    // Three intervals after the last one there is silence, as far as that can be known.
+    witness.drained(at(24_700), 0);
+    let facts = AdvertFacts::of(&question(&witness, &own, 24_700));
+    let finding = facts.findings().next().unwrap();
+    assert_eq!(finding.kind, FindingKind::NoPrimary);
+    let text = "probable: no node has advertised for the master-down interval of 3.6 s, after adverts that cannot be \
+                decoded (15 in all)";
+    assert_eq!(finding.text, text);
+    // An advert that is understood counts again.
+    observe(&mut witness, &packet(100, 50), 25..=26);
+    witness.drained(at(31_000), 0);
+    let facts = AdvertFacts::of(&question(&witness, &own, 31_000));
+    assert!(facts.findings().next().unwrap().text.starts_with("no node has advertised"));
+}
+
+#[test]
+fn undecodable_adverts_of_another_virtual_router_do_not_hide_a_silence() {
+    let mut witness = witness(1, 5, 50, 5_000);
+    let mut future = packet(100, 50);
+    future[20] = 0x71;
+    let mut other_vrid = future.clone();
+    other_vrid[21] = 8;
+    let mut routed = future.clone();
+    routed[8] = 254;
+    for packet in [other_vrid, routed, unicast(future, 11), vec![0; 40]] {
+        observe(&mut witness, &packet, 6..=20);
+    }
+    assert_eq!(names(&witness, &Role::Backup, 0, 20_000), ["no-primary"]);
+    let facts = AdvertFacts::of(&question(&witness, &own(), 20_000));
+    assert_eq!(facts.silence.unwrap().undecoded, 0);
+}
+
+#[test]
+fn multicast_adverts_of_another_service_with_the_vrid_are_no_matter_of_a_unicast_instance() {
+    let mut witness = LinkWitness::new(at(0));
+    witness.follow([(UNICAST, RoutedAdverts::Accepted)]);
+    let own = own_unicast();
+    let names = |witness: &LinkWitness, now| {
+        names_of(&AdvertQuestion { key: UNICAST, ..question(witness, &own, now) })
+    };
+    // The peer and the other service, then the other service alone.
+    for second in 1..=10 {
+        observe(&mut witness, &packet(100, 99), second..=second);
+        observe(&mut witness, &unicast(packet(100, 50), 11), second..=second);
+    }
+    assert_eq!(names(&witness, 10_500), [""; 0]);
+    observe(&mut witness, &packet(100, 99), 11..=20);
+    assert_eq!(names(&witness, 20_000), ["no-primary"]);
+    // A host with the addresses of the instance is a second primary, however it advertises.
+    observe(&mut witness, &packet(100, 50), 21..=30);
+    let role = &Role::Primary;
+    let question = AdvertQuestion { key: UNICAST, role, ..question(&witness, &own, 30_000) };
+    assert_eq!(names_of(&question), ["two-primaries"]);
+}
+
+#[test]
+fn unicast_adverts_of_another_service_with_the_vrid_are_no_matter_of_a_multicast_instance() {
+    let mut witness = witness(1, 5, 50, 5_000);
+    observe(&mut witness, &unicast(packet(100, 99), 12), 1..=20);
+    assert_eq!(names(&witness, &Role::Backup, 0, 20_000), ["no-primary"]);
+}
+
+#[test]
+fn each_of_two_unicast_instances_with_one_vrid_has_its_own_peers() {
+    let mut witness = LinkWitness::new(at(0));
+    witness.follow([(UNICAST, RoutedAdverts::Accepted)]);
+    observe(&mut witness, &unicast(packet(100, 99), 12), 1..=10);
+    let own = own_unicast();
+    let ask = |witness: &LinkWitness| {
+        names_of(&AdvertQuestion { key: UNICAST, ..question(witness, &own, 10_000) })
+    };
+    assert_eq!(ask(&witness), ["no-primary"], "the peer of the other instance advertises");
+    // A peer with other addresses is a clash. A host that is not in the list, but has the addresses, is a primary.
+    observe(&mut witness, &unicast(packet(100, 99), 11), 1..=10);
+    assert_eq!(ask(&witness), ["vrid-clash-on-link"]);
+    let mut witness = LinkWitness::new(at(0));
+    witness.follow([(UNICAST, RoutedAdverts::Accepted)]);
+    observe(&mut witness, &unicast(packet(100, 50), 13), 1..=10);
+    assert_eq!(ask(&witness), [""; 0]);
 }
 
 #[test]
@@ -93,7 +232,7 @@ fn a_source_with_a_short_interval_does_not_end_between_two_reads_of_the_queue() 
     // The master-down interval of 3.6 s has passed now, but not when the queue was read.
     let witness = witness(1, 20, 77, 23_500);
     assert_eq!(names(&witness, &Role::Primary, 0, 24_400), ["vrid-clash-on-link"]);
-    let silence = witness.silence(KEY, Duration::from_millis(3_600), at(24_400));
+    let silence = witness.silence(KEY, &own(), Duration::from_millis(3_600), at(24_400));
     assert_eq!(silence, Silence::Advertised);
     // The queue was not read for long.
     assert_eq!(names(&witness, &Role::Primary, 0, 60_000), [""; 0]);
@@ -176,7 +315,12 @@ fn adverts_of_the_primary_that_are_missing_are_found_until_the_loss_ends() {
     for second in [22, 24, 26] {
         let bytes = packet(100, 50);
         let origin = AdvertOrigin::Foreign;
-        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(second * 1_000) });
+        witness.observe(WitnessedPacket {
+            bytes: &bytes,
+            origin,
+            at: at(second * 1_000),
+            clock: Duration::ZERO,
+        });
     }
     witness.drained(at(26_500), 0);
     assert_eq!(names(&witness, &Role::Backup, 0, 26_500), ["adverts-lost"]);
@@ -201,7 +345,12 @@ fn adverts_of_the_primary_that_are_missing_are_found_until_the_loss_ends() {
     for second in 27..=60 {
         let bytes = packet(100, 50);
         let origin = AdvertOrigin::Foreign;
-        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(second * 1_000) });
+        witness.observe(WitnessedPacket {
+            bytes: &bytes,
+            origin,
+            at: at(second * 1_000),
+            clock: Duration::ZERO,
+        });
     }
     witness.drained(at(60_500), 0);
     assert_eq!(names(&witness, &Role::Backup, 0, 60_500), [""; 0], "the loss has ended");
@@ -215,7 +364,12 @@ fn irregular_adverts_are_odd() {
         time += if step % 2 == 0 { 1_450 } else { 550 };
         let bytes = packet(100, 50);
         let origin = AdvertOrigin::Foreign;
-        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(time) });
+        witness.observe(WitnessedPacket {
+            bytes: &bytes,
+            origin,
+            at: at(time),
+            clock: Duration::ZERO,
+        });
     }
     witness.drained(at(time + 100), 0);
     assert_eq!(names(&witness, &Role::Backup, 0, time + 100), ["adverts-lost"]);
@@ -229,7 +383,12 @@ fn own_adverts_with_a_lower_priority_are_a_fact_after_an_interval() {
     let mut lowered = |second: u64, priority| {
         let bytes = packet(priority, 50);
         let origin = AdvertOrigin::Own;
-        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(second * 1_000) });
+        witness.observe(WitnessedPacket {
+            bytes: &bytes,
+            origin,
+            at: at(second * 1_000),
+            clock: Duration::ZERO,
+        });
         let question = AdvertQuestion {
             witness: &witness,
             key: KEY,

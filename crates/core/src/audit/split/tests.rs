@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::Moment;
-use crate::vrrp::VrrpFamily;
+use crate::vrrp::{AdvertKind, VrrpFamily};
 use crate::witness::{LinkWitness, OwnSettings, RoutedAdverts, RouterKey, WitnessedPacket};
 
-const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4 };
+const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4, kind: AdvertKind::Multicast };
 
 fn at(millis: u64) -> Moment {
     Moment::new(Duration::from_millis(millis))
@@ -44,15 +44,19 @@ impl Case {
 
     fn advert(&mut self, priority: u8, address: u8, millis: u64) {
         let bytes = packet(priority, address);
-        let packet =
-            WitnessedPacket { bytes: &bytes, origin: AdvertOrigin::Foreign, at: at(millis) };
+        let packet = WitnessedPacket {
+            bytes: &bytes,
+            origin: AdvertOrigin::Foreign,
+            at: at(millis),
+            clock: Duration::ZERO,
+        };
         self.witness.observe(packet).unwrap();
     }
 
     fn has_ended(&mut self, role: &Role, role_number: i64, millis: u64) -> bool {
         self.witness.drained(at(millis), 0);
         let addresses = Some(BTreeSet::from(["192.0.2.50".parse().unwrap()]));
-        let own = OwnSettings { version: None, interval: None, authentication: None, addresses };
+        let own = OwnSettings { addresses, ..OwnSettings::default() };
         let question = AdvertQuestion {
             witness: &self.witness,
             key: KEY,

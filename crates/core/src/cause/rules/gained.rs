@@ -79,9 +79,15 @@ impl CauseQuestion<'_> {
 
     fn newest_foreign(&self) -> Option<&SourceRecord> {
         let (_, router) = self.router()?;
-        let foreign =
-            router.sources().iter().filter(|record| record.origin == AdvertOrigin::Foreign);
-        foreign.max_by_key(|record| record.at)
+        self.foreign(router).max_by_key(|record| record.at)
+    }
+
+    /// The other hosts that advertise, or have advertised, to this instance.
+    fn foreign<'r>(&self, router: &'r RouterWitness) -> impl Iterator<Item = &'r SourceRecord> {
+        let is_wanted = |record: &&SourceRecord| {
+            record.origin == AdvertOrigin::Foreign && self.own.concerns(record)
+        };
+        router.sources().iter().filter(is_wanted)
     }
 
     fn by_adverts_of_peer(&self) -> Option<Cause> {
@@ -92,7 +98,8 @@ impl CauseQuestion<'_> {
         let silent = |record: &SourceRecord| self.at.since(record.at);
         let Some(peer) = self.newest_foreign() else {
             let since = self.at.before(self.down_interval);
-            let is_complete = !witness.is_incomplete_since(since);
+            let is_complete =
+                !witness.is_incomplete_since(since) && router.undecoded().last <= Some(since);
             return Some(if is_complete {
                 inferred(CauseKind::FaultEnded)
             } else {
@@ -102,11 +109,15 @@ impl CauseQuestion<'_> {
         if let Some(hand_over) = self.by_hand_over() {
             return Some(hand_over);
         }
+        // A backup waits for more than three intervals. A node that is preempted may have lost an advert.
+        let is_silent = silent(peer) > peer.interval * 5 / 2;
+        if is_silent && router.undecoded().last > Some(peer.at) {
+            return Some(Cause::unknown(UnknownReason::CaptureIncomplete));
+        }
         if silent(peer) > (self.down_interval + START_MARGIN) * 2 {
             return Some(inferred(CauseKind::FaultEnded));
         }
-        // A backup waits for more than three intervals. A node that is preempted may have lost an advert.
-        if silent(peer) > peer.interval * 5 / 2 {
+        if is_silent {
             if witness.overrun().is_some_and(|overrun| overrun.to > peer.at) {
                 return Some(Cause::unknown(UnknownReason::CaptureIncomplete));
             }
@@ -135,11 +146,9 @@ impl CauseQuestion<'_> {
 
     /// The weakest other host that advertises, also one with other addresses.
     fn weakest_foreign<'r>(&self, router: &'r RouterWitness) -> Option<&'r SourceRecord> {
-        let is_recent = |record: &&SourceRecord| {
-            record.origin == AdvertOrigin::Foreign
-                && self.at.since(record.at) <= record.interval * 3 / 2
-        };
-        router.sources().iter().filter(is_recent).min_by_key(|record| record.priority)
+        let is_recent =
+            |record: &&SourceRecord| self.at.since(record.at) <= record.interval * 3 / 2;
+        self.foreign(router).filter(is_recent).min_by_key(|record| record.priority)
     }
 
     /// Whether one of several other hosts advertises with a lower priority than this node: keepalived begins an election
@@ -153,12 +162,11 @@ impl CauseQuestion<'_> {
 
     /// Whether another host advertises with settings for which keepalived drops its adverts.
     fn has_stranger(&self, router: &RouterWitness) -> bool {
-        let is_recent = |record: &&SourceRecord| {
-            record.origin == AdvertOrigin::Foreign
-                && self.at.since(record.at) <= record.interval * 5 / 2
-        };
-        let mut recent = router.sources().iter().filter(is_recent);
-        recent.any(|record| !differences(self.own, record).is_empty())
+        let is_recent =
+            |record: &&SourceRecord| self.at.since(record.at) <= record.interval * 5 / 2;
+        self.foreign(router)
+            .filter(is_recent)
+            .any(|record| !differences(self.own, record).is_empty())
     }
 
     /// Whether another node still advertises at the deadline; `None` before it.
@@ -181,9 +189,9 @@ impl CauseQuestion<'_> {
             let silent = self.at.since(record.at);
             let is_silent =
                 silent > record.interval * 5 / 2 && silent < self.down_interval + START_MARGIN;
-            record.origin == AdvertOrigin::Foreign && record.priority > 0 && is_silent
+            record.priority > 0 && is_silent
         };
-        router.sources().iter().filter(is_silent).max_by_key(|record| record.at)
+        self.foreign(router).filter(is_silent).max_by_key(|record| record.at)
     }
 
     /// The cause where the peer still advertises.

@@ -118,7 +118,9 @@ impl CauseQuestion<'_> {
         let is_candidate = |record: &&SourceRecord| {
             record.origin == AdvertOrigin::Foreign
                 && record.priority > 0
-                && !self.is_stranger(record)
+                && self.own.concerns(record)
+                // keepalived drops them.
+                && !self.own.is_other_service(record)
                 // Adverts that began after the loss are its consequence.
                 && record.steady_since <= self.at + CLOCK_SLACK
                 // A former primary that this node has replaced is no reason to step back.
@@ -127,14 +129,6 @@ impl CauseQuestion<'_> {
         };
         let candidates = router.sources().iter().filter(is_candidate);
         candidates.max_by_key(|record| (record.priority, record.source))
-    }
-
-    /// Whether a host advertises entirely other addresses under the same virtual router id. Keepalived drops its adverts.
-    fn is_stranger(&self, record: &SourceRecord) -> bool {
-        let own = self.own.addresses.as_ref().filter(|own| !own.is_empty());
-        own.is_some_and(|own| {
-            record.addresses().next().is_some() && !record.addresses().any(|ip| own.contains(&ip))
-        })
     }
 
     fn by_own_hand_over(&self) -> Option<Cause> {

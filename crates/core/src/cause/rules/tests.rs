@@ -4,13 +4,13 @@
 
 use super::*;
 use crate::cause::{ProcessEnd, ProcessExit, ProcessStart};
-use crate::vrrp::VrrpFamily;
+use crate::vrrp::{AdvertKind, VrrpFamily};
 use crate::witness::{AdvertOrigin, RoutedAdverts, WitnessedPacket};
 
 mod gained;
 mod lost;
 
-const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4 };
+const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4, kind: AdvertKind::Multicast };
 
 /// The transitions of these tests happen at this time.
 const AT: u64 = 100_000;
@@ -47,7 +47,12 @@ fn advertise(witness: &mut LinkWitness, origin: AdvertOrigin, priority: u8, firs
     let bytes = packet(octet, priority);
     let mut millis = first;
     while millis <= last {
-        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(millis) });
+        witness.observe(WitnessedPacket {
+            bytes: &bytes,
+            origin,
+            at: at(millis),
+            clock: Duration::ZERO,
+        });
         millis += 1_000;
     }
 }
@@ -116,10 +121,8 @@ impl Facts {
             processes: self.processes,
             adverts,
             own: &OwnSettings {
-                version: None,
-                interval: None,
-                authentication: None,
                 addresses: Some([self.own_address.parse().unwrap()].into()),
+                ..OwnSettings::default()
             },
             configured_priority: Some(self.priority),
             interval: Duration::from_secs(1),

@@ -81,7 +81,12 @@ fn a_weaker_host_beside_a_primary_that_goes_on_is_an_election_and_no_added_addre
     advertise(&mut both, AdvertOrigin::Foreign, 150, AT - 20_100, AT - 100);
     let weaker = packet(9, 1);
     let origin = AdvertOrigin::Foreign;
-    both.observe(WitnessedPacket { bytes: &weaker, origin, at: at(AT - 500) });
+    both.observe(WitnessedPacket {
+        bytes: &weaker,
+        origin,
+        at: at(AT - 500),
+        clock: Duration::ZERO,
+    });
     let mut later = both.clone();
     advertise(&mut later, AdvertOrigin::Foreign, 150, AT + 900, AT + 1_900);
     let facts = Facts { changer: None, later: Some(later), is_final: true, ..Facts::gained(both) };

@@ -122,8 +122,7 @@ fn a_stranger_with_the_same_virtual_router_id_preempts_no_node() {
 fn adverts_that_were_not_read_until_the_deadline_prove_nothing() {
     let facts = Facts::lost(witness());
     let question = |adverts| {
-        let own =
-            OwnSettings { version: None, interval: None, authentication: None, addresses: None };
+        let own = OwnSettings::default();
         let question = CauseQuestion {
             from: Some(facts.from),
             to: &facts.to,

@@ -20,7 +20,7 @@ mod source;
 use std::net::IpAddr;
 use std::time::Duration;
 
-pub use self::evidence::{Difference, OwnSettings, Silence, differences};
+pub use self::evidence::{Difference, OwnSettings, Rejection, Silence, differences};
 pub use self::loss::{LOSS_SPAN, LossCounts};
 pub use self::source::{
     AdvertOrigin, ClockDifference, RecordedSignature, SourceRecord, master_down_interval,
@@ -431,7 +431,7 @@ impl LinkWitness {
 
     /// A number that is different, with near certainty, if a source of a followed virtual router has appeared, changed its
     /// settings, or begun or ceased to advertise; if the own priority has changed; if adverts have begun or ceased to be
-    /// missing; or if an own advert is late.
+    /// missing; if an own advert is late; or if the clock of a sender that signs differs by another time than before.
     pub fn signature(&self, now: Moment) -> u64 {
         let now = self.judged_at(now);
         self.routers.iter().fold(0, |sum: u64, router| {
@@ -443,10 +443,14 @@ impl LinkWitness {
                         let late = u64::from(record.is_late(now)) << 28;
                         disturbed | late | u64::from(record.priority) << 8 | 1
                     }
-                    AdvertOrigin::Foreign => disturbed | 1 << 20,
+                    AdvertOrigin::Foreign => {
+                        let difference = record.signature.map(|signature| signature.difference);
+                        disturbed | 1 << 20 | difference.map_or(0, ClockDifference::step) << 32
+                    }
                 }
             });
-            let state = u64::from(router.generation) << 32 | advertising.sum::<u64>();
+            let state = u64::from(router.generation) << 32;
+            let state = advertising.fold(state, u64::wrapping_add);
             sum.wrapping_mul(31).wrapping_add(state)
         })
     }

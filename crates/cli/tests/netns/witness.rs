@@ -6,7 +6,10 @@ use std::process::Command;
 
 use vipwatch_api::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState, InstanceDetail};
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
-use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns, script, wait_for, wait_showing};
+use vipwatch_testkit::{
+    AdvertSender, Lab, NodeFixture, NodeProcess, SigningKey, TestAdvert, TestNetns, script,
+    wait_for, wait_showing,
+};
 
 use crate::support::{PROGRAM, fixture_with, instance_conf, vi_1_conf, wait_for_role};
 
@@ -430,6 +433,141 @@ fn a_backup_without_a_primary_is_found_until_a_host_advertises() {
     let _keepalived = Keepalived::start_with(&first.netns, &first.directory, &text);
     wait_for_finding(&second.fixture, "finding is over", "no-primary");
     assert_eq!(second.adverts().presence, AdvertPresence::Advertised);
+}
+
+/// A host with the instance in its file, without a keepalived, and a primary that signs its adverts.
+struct SignedPair {
+    sender: AdvertSender,
+    _node: NodeProcess,
+    backup: Host,
+    primary: Host,
+    _switch: BridgeSwitch,
+    _lab: Lab,
+}
+
+impl SignedPair {
+    fn start(statements: &str, advert: TestAdvert) -> Self {
+        let lab = Lab::new();
+        let switch = BridgeSwitch::new(&lab);
+        let [primary, backup] = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+        let text = conf("eth0", 100, statements, "192.0.2.100/24");
+        crate::support::write(&backup.fixture.keepalived_conf(), &text);
+        let node = backup.fixture.start();
+        let sender = AdvertSender::start(&primary.netns, "eth0", advert);
+        Self { sender, _node: node, backup, primary, _switch: switch, _lab: lab }
+    }
+}
+
+/// A signed advert of the virtual router 11 with the key id 7.
+fn signed() -> TestAdvert {
+    TestAdvert::multicast(11, 150, [192, 0, 2, 10], [192, 0, 2, 100])
+}
+
+/// The block of an instance with the key id 7 and another one.
+fn auth_hmac(statements: &str) -> String {
+    let key = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+    format!("auth_hmac {{\nkey 7 0x{key}\nkey 8 0x{key}\nactive_key 8\n{statements}\n}}")
+}
+
+#[test]
+fn a_backup_with_a_peer_that_signs_its_adverts_has_no_finding_and_shows_the_key() {
+    let SignedPair { sender, backup, .. } = &SignedPair::start(&auth_hmac(""), signed());
+    // The master-down interval is over, and a finding would be there.
+    let seen = backup.wait_for_adverts("signed adverts", |adverts| {
+        foreign(adverts).is_some_and(|source| source.advertising && source.adverts > 8)
+    });
+    let signature = foreign(&seen).unwrap().signature.unwrap();
+    assert_eq!(signature.key_id, 7);
+    // A loaded host receives an advert late.
+    assert!((0..60_000).contains(&signature.clock_difference_ms), "{signature:?}");
+    assert_eq!((seen.presence, seen.undecoded), (AdvertPresence::Advertised, 0));
+    assert!(seen.bad.is_empty(), "{seen:?}");
+    let log = backup.fixture.log();
+    assert!(!log.contains("audit finding"), "{log}");
+    let text = backup.fixture.run_text(&["show", "VI"]);
+    assert!(text.contains("signed with key 7 (its clock: "), "{text}");
+    sender.change(TestAdvert { priority: 0, ..signed() });
+    backup.wait_for_adverts("the hand-over", |adverts| {
+        foreign(adverts).is_some_and(|source| source.priority == 0 && !source.advertising)
+    });
+}
+
+#[test]
+fn signed_adverts_that_the_own_keepalived_drops_are_found() {
+    let SignedPair { sender, backup, .. } = &SignedPair::start(&auth_hmac(""), signed());
+    let signed_with = |id| TestAdvert { key: Some(SigningKey::numbered(id)), ..signed() };
+    let doctor = || backup.fixture.run_text(&["doctor"]);
+    let found = |text: &str| {
+        wait_showing(text, doctor, || doctor().contains(text).then_some(()));
+    };
+    let over = |count: usize| {
+        wait_showing(
+            "the end of the finding",
+            || backup.fixture.log(),
+            || {
+                let log = backup.fixture.log();
+                let over = log.lines().filter(|line| {
+                    line.contains("finding is over") && line.contains("advert-rejected")
+                });
+                (over.count() == count).then_some(())
+            },
+        );
+    };
+    sender.change(signed_with(9));
+    found("signed with key 9, which `auth_hmac` does not have");
+    sender.change(signed_with(8));
+    over(1);
+    sender.change(TestAdvert { key: None, ..signed() });
+    found("not signed, and `auth_hmac` has the mode enforce");
+    sender.change(signed());
+    over(2);
+    sender.change(TestAdvert { clock_offset: -600, ..signed() });
+    found("more than the 5 s of `time_window`");
+    sender.change(signed());
+    over(3);
+    assert!(!has_logged(&backup.fixture, "audit finding", "no-primary"));
+}
+
+#[test]
+fn a_signed_advert_for_an_instance_without_a_block_is_found() {
+    let SignedPair { backup, .. } = &SignedPair::start("", signed());
+    wait_for_finding(&backup.fixture, "audit finding", "advert-rejected");
+    assert!(!has_logged(&backup.fixture, "audit finding", "no-primary"));
+}
+
+#[test]
+fn adverts_that_cannot_be_decoded_are_no_silence_and_make_a_later_one_probable() {
+    let future = TestAdvert { version: 4, ..signed() };
+    let SignedPair { sender, backup, _node, _switch, _lab, .. } = SignedPair::start("", future);
+    let seen = backup.wait_for_adverts("undecodable adverts", |adverts| adverts.undecoded > 8);
+    assert_eq!(seen.presence, AdvertPresence::Unknown);
+    assert!(!has_logged(&backup.fixture, "audit finding", "no-primary"));
+    let text = backup.fixture.run_text(&["show", "VI"]);
+    assert!(text.contains("undecodable"), "{text}");
+    drop(sender);
+    wait_for_finding(&backup.fixture, "audit finding", "no-primary");
+    let text = backup.fixture.run_text(&["doctor"]);
+    assert!(text.contains("probable: no node has advertised"), "{text}");
+}
+
+#[test]
+fn a_multicast_service_with_the_vrid_of_a_unicast_instance_is_no_clash_and_hides_no_silence() {
+    let unicast = "unicast_src_ip 192.0.2.11\nunicast_peer {\n192.0.2.10\n}";
+    let other = TestAdvert { addresses: vec![[192, 0, 2, 200].into()], key: None, ..signed() };
+    let SignedPair { primary, backup, .. } = &SignedPair::start(unicast, other);
+    let peer = TestAdvert { destination: [192, 0, 2, 11].into(), key: None, ..signed() };
+    let peer = AdvertSender::start(&primary.netns, "eth0", peer);
+    wait_for("no finding while both advertise", || {
+        let adverts = backup.adverts();
+        let count = |unicast: bool| {
+            let mut sources = adverts.sources.iter().filter(|one| one.unicast == unicast);
+            sources.next().map_or(0, |one| one.adverts)
+        };
+        (count(true) > 8 && count(false) > 8).then_some(())
+    });
+    assert!(!has_logged(&backup.fixture, "audit finding", "vrid-clash-on-link"));
+    drop(peer);
+    wait_for_finding(&backup.fixture, "audit finding", "no-primary");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::Finding;
 use super::fault::LoweredPriority;
 use crate::witness::{
     AdvertOrigin, Difference, LOSS_SPAN, LinkWitness, LossCounts, MAX_SOURCES, OwnSettings,
-    RouterKey, RouterWitness, Silence, SourceRecord, differences,
+    Rejection, RouterKey, RouterWitness, Silence, SourceRecord, differences,
 };
 use crate::{FindingKind, Moment, Role};
 
@@ -62,6 +62,8 @@ pub struct AdvertFacts {
     pub silence: Option<AdvertSilence>,
     /// The settings of another host that differ.
     pub differing: Option<(OtherHost, Vec<Difference>)>,
+    /// Keepalived of this node drops the adverts of another host because of their signature.
+    pub rejected: Option<(OtherHost, Rejection)>,
     /// Adverts of the primary are missing, or come irregularly.
     pub disturbance: Option<AdvertDisturbance>,
     /// The own adverts have less than the configured priority.
@@ -114,6 +116,11 @@ impl AdvertFacts {
                 facts.stranger.get_or_insert(host);
                 continue;
             }
+            let rejection =
+                question.own.rejection(record).filter(|_| !question.has_yielded(record));
+            if let Some(rejection) = rejection {
+                facts.rejected.get_or_insert_with(|| (host.clone(), rejection));
+            }
             let differing = differences(question.own, record);
             if !differing.is_empty() && !question.has_yielded(record) {
                 facts.differing.get_or_insert((host, differing));
@@ -140,6 +147,7 @@ impl AdvertFacts {
             | u8::from(self.disturbance.is_some()) << 4
             | u8::from(self.lowered.is_some()) << 5
             | u8::from(self.is_crowded) << 6
+            | u8::from(self.rejected.is_some()) << 7
     }
 
     /// The findings.
@@ -164,11 +172,15 @@ impl AdvertFacts {
                 format!("{host} advertises with {}", list(differences)),
             )
         });
+        let rejected = self.rejected.as_ref().map(|(host, rejection)| {
+            let text = format!("keepalived here drops the adverts of {host}: {rejection}");
+            Finding::new(FindingKind::AdvertRejected, text)
+        });
         let disturbance = self.disturbance.as_ref().map(AdvertDisturbance::finding);
         let crowd = self.is_crowded.then(|| Finding::new(FindingKind::TooManyAdvertSources, format!(
                 "more than {MAX_SOURCES} hosts advertise this virtual_router_id: a further primary may stay unseen"
             )));
-        [second, stranger, silence, differing, disturbance, crowd].into_iter().flatten()
+        [second, stranger, silence, differing, rejected, disturbance, crowd].into_iter().flatten()
     }
 }
 

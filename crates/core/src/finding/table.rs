@@ -57,6 +57,8 @@ findings! {
         "remove the address from one of the two instances";
     AddressMisplaced = "address-misplaced", Warning, Instance, Kernel [drain: AddressesHere, is_text_material: true],
         "keepalived's configuration and the kernel disagree: reload keepalived, or remove the address";
+    AdvertRejected = "advert-rejected", Critical, Instance, Adverts [is_text_material: true],
+        "this node takes over beside the sender: make `auth_hmac` the same on all nodes (during a migration: mode permissive or receive-only), and synchronise their clocks";
     AdvertsLost = "adverts-lost", Warning, Instance, Adverts [milder: Some(Severity::Info)],
         "another node takes over after three missing adverts: check the network between the nodes, and the load of the sender";
     AgentBehind = "agent-behind", Warning, Instance, OtherSource [drain: ConsumerBehind],

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::{LinkWitness, RouterKey, RouterWitness, SourceRecord};
 use crate::Moment;
+use crate::keepalived::{AuthHmac, AuthHmacMode};
 use crate::vrrp::{VrrpAuthentication, VrrpVersion};
 
 /// How long no source has sent an advert for a virtual router.
@@ -83,6 +84,8 @@ pub struct OwnSettings {
     pub addresses: Option<BTreeSet<IpAddr>>,
     /// `unicast_peer`; empty if adverts are multicast.
     pub unicast_peers: Box<[IpAddr]>,
+    /// `auth_hmac`; `None` if the instance has no such block, or if its configuration is not known.
+    pub auth_hmac: Option<Box<AuthHmac>>,
 }
 
 impl OwnSettings {
@@ -94,12 +97,75 @@ impl OwnSettings {
             || !self.is_other_service(record)
     }
 
+    /// Why keepalived of this instance drops the newest advert of a source; `None` if it accepts the signature, as far as
+    /// that can be known without a key.
+    pub fn rejection(&self, record: &SourceRecord) -> Option<Rejection> {
+        self.version?;
+        Rejection::of(self.auth_hmac.as_deref(), record)
+    }
+
     /// Whether adverts have no address of the instance, although both have addresses.
     pub fn is_other_service(&self, record: &SourceRecord) -> bool {
         let own = self.addresses.as_ref().filter(|own| !own.is_empty());
         own.is_some_and(|own| {
             record.addresses().next().is_some() && !record.addresses().any(|ip| own.contains(&ip))
         })
+    }
+}
+
+/// Why keepalived drops an advert because of its signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejection {
+    /// The advert is not signed, and `mode` is `enforce`.
+    Unsigned,
+    /// The advert is signed, and the instance has no `auth_hmac`: for keepalived the packet is too long.
+    Unexpected,
+    /// The block has no key with this id.
+    UnknownKey(u8),
+    /// The clocks differ by more than `time_window`.
+    Clock {
+        /// This host's clock minus the sender's, in whole seconds.
+        seconds: i32,
+        /// `time_window`.
+        window: Duration,
+    },
+}
+
+impl Rejection {
+    /// As [`OwnSettings::rejection`], for an instance with this block. keepalived compares the clocks first.
+    pub fn of(own: Option<&AuthHmac>, record: &SourceRecord) -> Option<Self> {
+        let Some(own) = own else { return record.signature.map(|_| Self::Unexpected) };
+        let Some(signature) = record.signature else {
+            return (own.mode == AuthHmacMode::Enforce).then_some(Self::Unsigned);
+        };
+        let seconds = signature.difference.seconds;
+        let is_outside = |window: &Duration| u64::from(seconds.unsigned_abs()) > window.as_secs();
+        if let Some(window) = own.time_window.filter(is_outside) {
+            return Some(Self::Clock { seconds, window });
+        }
+        let is_known = own.key_ids.contains(&signature.key_id);
+        (!is_known).then_some(Self::UnknownKey(signature.key_id))
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsigned => {
+                f.write_str("they are not signed, and `auth_hmac` has the mode enforce")
+            }
+            Self::Unexpected => {
+                f.write_str("they are signed, and the instance has no `auth_hmac`, or its keepalived does not know it")
+            }
+            Self::UnknownKey(id) => {
+                write!(f, "they are signed with key {id}, which `auth_hmac` does not have")
+            }
+            Self::Clock { seconds, window } => {
+                let direction = if *seconds < 0 { "ahead" } else { "behind" };
+                let (seconds, window) = (seconds.unsigned_abs(), window.as_secs());
+                write!(f, "the sender's clock is {seconds} s {direction}, more than the {window} s of `time_window`")
+            }
+        }
     }
 }
 

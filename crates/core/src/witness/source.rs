@@ -55,6 +55,12 @@ impl ClockDifference {
         }
     }
 
+    /// A number for the whole seconds. It stays the same while clocks that agree are read.
+    pub(super) fn step(self) -> u64 {
+        let is_usual = self.seconds.unsigned_abs() <= 1;
+        u64::from(if is_usual { 0 } else { self.seconds.cast_unsigned() })
+    }
+
     /// The difference in milliseconds.
     pub fn as_millis(self) -> i64 {
         i64::from(self.seconds) * 1_000 + i64::from(self.millis)

@@ -396,6 +396,7 @@ fn settings_that_differ_are_named() {
         authentication: Some(record.authentication),
         addresses: Some(record.addresses().collect()),
         unicast_peers: Box::default(),
+        auth_hmac: None,
     };
     assert_eq!(differences(&own, record), []);
     own.version = Some(VrrpVersion::V3);

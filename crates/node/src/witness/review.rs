@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vipwatch_core::audit::SplitWatch;
-use vipwatch_core::witness::{AdvertOrigin, RouterWitness};
+use vipwatch_core::witness::{AdvertOrigin, Rejection, RouterWitness};
 use vipwatch_core::{InstanceId, Moment, Role};
 use vipwatch_linux::clock;
 
@@ -156,10 +156,15 @@ fn kinds(
     facts.map_or(0, |facts| facts.kinds())
 }
 
-/// Whether adverts are missing or irregular, or the own priority is lower than configured.
+/// Whether adverts are missing or irregular, keepalived drops some, or the own priority is lower than configured.
 fn is_unusual(router: &RouterWitness, instance: &InstanceConfig, now: Moment) -> bool {
     let is_lower = |priority: u8| instance.vrrp.priority.is_some_and(|own| priority < own);
+    let own = instance.vrrp.auth_hmac.as_deref();
     router.advertising(now).any(|record| {
-        record.is_disturbed(now) || record.origin == AdvertOrigin::Own && is_lower(record.priority)
+        record.is_disturbed(now)
+            || match record.origin {
+                AdvertOrigin::Own => is_lower(record.priority),
+                AdvertOrigin::Foreign => Rejection::of(own, record).is_some(),
+            }
     })
 }

@@ -23,6 +23,7 @@ fn instance(id: &str, name: &str) -> InstanceConfig {
         priority: None,
         advert_interval: None,
         protocol: None,
+        unicast_peers: Box::default(),
         auth_hmac: None,
         sync_group: None,
         addresses: vec![VirtualAddress { cidr, link, is_excluded: false }],

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::audit::AuditFacts;
+use crate::keepalived::{AuthHmac, AuthHmacMode};
 use crate::vrrp::{AdvertKind, VrrpAuthentication, VrrpFamily, VrrpVersion};
 use crate::witness::{RoutedAdverts, WitnessedPacket};
 
@@ -53,6 +54,7 @@ fn own() -> OwnSettings {
         authentication: Some(VrrpAuthentication::None),
         addresses: Some(BTreeSet::from(["192.0.2.50".parse().unwrap()])),
         unicast_peers: Box::default(),
+        auth_hmac: None,
     }
 }
 
@@ -204,6 +206,83 @@ fn each_of_two_unicast_instances_with_one_vrid_has_its_own_peers() {
     witness.follow([(UNICAST, RoutedAdverts::Accepted)]);
     observe(&mut witness, &unicast(packet(100, 50), 13), 1..=10);
     assert_eq!(ask(&witness), [""; 0]);
+}
+
+/// Adverts of keepalived 2.4.3 with VRID 51, two addresses and the key id 7, signed at `SIGNED_AT`.
+const SIGNED: &str = "45c0004800010000ff701871c0000201e0000012213396020001c4b2c000020ac000020b0000000000000000010700006afd570496a100001dcb04ed48aa913777cd95a19efe66dc";
+const SIGNED_AT: u64 = 0x6afd_5704;
+
+/// The finding about adverts that were signed `offset` seconds before they are received.
+fn rejected(auth_hmac: Option<AuthHmac>, is_signed: bool, offset: i64) -> Option<String> {
+    let byte = |at: usize| u8::from_str_radix(&SIGNED[at..at + 2], 16).unwrap();
+    let mut bytes: Vec<u8> = (0..SIGNED.len()).step_by(2).map(byte).collect();
+    if !is_signed {
+        bytes.truncate(44);
+        // The length is 28 less, and the checksum 28 more.
+        (bytes[3], bytes[11]) = (0x2c, 0x8d);
+    }
+    let key = RouterKey { vrid: 51, ..KEY };
+    let mut witness = LinkWitness::new(at(0));
+    witness.follow([(key, RoutedAdverts::Refused)]);
+    let clock = Duration::from_secs(SIGNED_AT.saturating_add_signed(offset));
+    for second in 1..=5 {
+        let (bytes, origin) = (&bytes, AdvertOrigin::Foreign);
+        witness.observe(WitnessedPacket { bytes, origin, at: at(second * 1_000), clock });
+    }
+    witness.drained(at(5_500), 0);
+    let addresses = ["192.0.2.10", "192.0.2.11"].map(|text| text.parse().unwrap());
+    let auth_hmac = auth_hmac.map(Box::new);
+    let own = OwnSettings { addresses: Some(addresses.into()), auth_hmac, ..own() };
+    let question = AdvertQuestion { key, ..question(&witness, &own, 5_500) };
+    let silence = witness.silence(key, &own, question.down_interval, at(5_500));
+    assert_eq!(silence, Silence::Advertised, "a dropped advert is no silence");
+    let facts = AdvertFacts::of(&question);
+    let mut findings = facts.findings().map(|finding| (finding.kind, finding.text));
+    let first = findings.next();
+    assert_eq!(findings.next(), None);
+    first.map(|(kind, text)| {
+        assert_eq!((kind, facts.kinds()), (FindingKind::AdvertRejected, 1 << 7));
+        let start = "keepalived here drops the adverts of 192.0.2.1 (priority 150): ";
+        text.strip_prefix(start).unwrap().to_owned()
+    })
+}
+
+#[test]
+fn adverts_are_rejected_exactly_where_the_own_keepalived_drops_them() {
+    use AuthHmacMode::{Enforce, Permissive, ReceiveOnly};
+    let block = |mode, key_ids: &[u8], window: Option<u64>| AuthHmac {
+        mode,
+        key_ids: key_ids.into(),
+        active_key: key_ids[0],
+        time_window: window.map(Duration::from_secs),
+    };
+    let with = |mode| Some(block(mode, &[1, 7], Some(5)));
+    // Migration: everything that each mode accepts.
+    for (mode, is_signed) in [
+        (Enforce, true),
+        (Permissive, true),
+        (Permissive, false),
+        (ReceiveOnly, true),
+        (ReceiveOnly, false),
+    ] {
+        assert_eq!(rejected(with(mode), is_signed, 0), None, "{mode:?}, signed: {is_signed}");
+    }
+    assert_eq!(rejected(None, false, 0), None);
+    let text = |auth_hmac, is_signed, offset| rejected(auth_hmac, is_signed, offset).unwrap();
+    assert!(text(None, true, 0).contains("the instance has no `auth_hmac`"));
+    assert!(
+        text(with(Enforce), false, 0).contains("not signed, and `auth_hmac` has the mode enforce")
+    );
+    for mode in [Enforce, Permissive, ReceiveOnly] {
+        assert!(text(Some(block(mode, &[1, 8], Some(5))), true, 0).contains("signed with key 7"));
+        for offset in [5, -5] {
+            assert_eq!(rejected(with(mode), true, offset), None, "{offset} s");
+        }
+        assert!(text(with(mode), true, 6).contains("clock is 6 s behind, more than the 5 s"));
+        assert!(text(with(mode), true, -6).contains("clock is 6 s ahead, more than the 5 s"));
+        // `anti_replay monotonic`
+        assert_eq!(rejected(Some(block(mode, &[7], None)), true, 100_000), None);
+    }
 }
 
 #[test]

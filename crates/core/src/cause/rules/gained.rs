@@ -164,9 +164,9 @@ impl CauseQuestion<'_> {
     fn has_stranger(&self, router: &RouterWitness) -> bool {
         let is_recent =
             |record: &&SourceRecord| self.at.since(record.at) <= record.interval * 5 / 2;
-        self.foreign(router)
-            .filter(is_recent)
-            .any(|record| !differences(self.own, record).is_empty())
+        self.foreign(router).filter(is_recent).any(|record| {
+            !differences(self.own, record).is_empty() || self.own.rejection(record).is_some()
+        })
     }
 
     /// Whether another node still advertises at the deadline; `None` before it.

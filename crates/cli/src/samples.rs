@@ -4,11 +4,11 @@
 pub(crate) mod cluster;
 
 use vipwatch_api::{
-    AddressItem, AdvertPresence, AdvertSignature, AdvertSourceItem, AdvertsItem, AgentItem, AnswerSource,
-    CaptureState, CauseItem, ConfigProblemItem, FailingDelivery, FailureItem, FindingItem,
-    FindingList, GapItem, GapReason, HistoryDocument, InstanceDetail, InstanceItem, KeepalivedItem,
-    LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome, ReportItem, ReportList, RoleKind,
-    RoleSummary, Schema, Severity, SeveritySummary, SilenceItem, SilenceList, TargetItem,
+    AddressItem, AdvertPresence, AdvertSignature, AdvertSourceItem, AdvertsItem, AgentItem,
+    AnswerSource, CaptureState, CauseItem, ConfigProblemItem, FailingDelivery, FailureItem,
+    FindingItem, FindingList, GapItem, GapReason, HistoryDocument, InstanceDetail, InstanceItem,
+    KeepalivedItem, LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome, ReportItem, ReportList,
+    RoleKind, RoleSummary, Schema, Severity, SeveritySummary, SilenceItem, SilenceList, TargetItem,
     TargetKind, TargetList, TimelineItem, Timestamp, TransitionItem, VersionDocument,
 };
 

@@ -2,9 +2,7 @@
 //! Rules of the repository that the compiler and clippy do not check. Most of them guard an invariant of
 //! ARCHITECTURE.md.
 
-mod cluster_findings;
 mod documents;
-mod findings;
 
 use crate::source::{SourceFile, text_of, tracked_files};
 use crate::{TaskError, TaskResult, build, process};
@@ -41,8 +39,6 @@ pub fn run() -> TaskResult {
     deliveries_have_one_loop_and_one_table(&files, &mut broken);
     options_are_documented(&files, &mut broken);
     documents_name_real_tests(&files, &mut broken);
-    findings::check(&files, &mut broken);
-    cluster_findings::check(&files, &mut broken);
     documents::check(&files, &mut broken);
     if broken.is_empty() {
         return Ok(());

@@ -2,6 +2,8 @@
 //! Tests that the documents agree with the command line: the reference has every command and option, and every command in a
 //! document can be parsed.
 
+mod findings;
+
 use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser};

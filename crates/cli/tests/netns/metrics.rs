@@ -410,6 +410,62 @@ fn the_reference_has_every_metric_of_a_running_node_with_its_type_and_labels() {
     }
 }
 
+/// The number of findings of each name and severity.
+type FindingCounts = BTreeMap<(String, String), usize>;
+
+fn listed_by_doctor(fixture: &NodeFixture) -> FindingCounts {
+    let mut counts = FindingCounts::new();
+    for item in query_json(fixture, &["doctor"])["items"].as_array().unwrap() {
+        let word = |key: &str| item[key].as_str().unwrap().to_owned();
+        *counts.entry((word("name"), word("severity"))).or_default() += 1;
+    }
+    counts
+}
+
+fn counted_in_metrics(fixture: &NodeFixture) -> FindingCounts {
+    let text = classic(fixture, "/metrics");
+    let samples = text.lines().filter_map(|line| line.strip_prefix("vipwatch_findings{"));
+    let counts = samples.map(|sample| {
+        let words: Vec<&str> = sample.split('"').collect();
+        let count = sample.rsplit(' ').next().unwrap().parse().unwrap();
+        ((words[1].to_owned(), words[3].to_owned()), count)
+    });
+    counts.collect()
+}
+
+#[test]
+fn the_metrics_count_exactly_the_findings_that_doctor_lists() {
+    let lab = Lab::new();
+    let clash = vi_1_conf().replace("VI_1", "VI_2");
+    let lost = instance_conf("LOST", "missing", &["192.0.2.3/24"]);
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf(), clash, lost]);
+    fixture.configure(
+        "[receiver]\ninterval = \"0s\"\n\
+         [[notify]]\n[[notify.hook]]\nname = \"fails\"\nprogram = [\"/bin/false\"]\nretries = 0\n",
+    );
+    let node = fixture.start();
+    report_until_accepted(lab.path(), "deleted", "primary");
+    fixture.configure("[nodes]\n");
+    node.reload();
+    let wanted = [
+        "address-configured-twice",
+        "hook-failed",
+        "link-fault",
+        "node-configuration",
+        "report-for-unknown-instance",
+        "vrid-clash",
+    ];
+    wait_for("each kind of finding", || {
+        let listed = listed_by_doctor(&fixture);
+        wanted.iter().all(|name| listed.keys().any(|(listed, _)| listed == name)).then_some(())
+    });
+    let same = wait_for("the same numbers", || {
+        let listed = listed_by_doctor(&fixture);
+        (listed == counted_in_metrics(&fixture)).then_some(listed)
+    });
+    assert!(same.len() >= wanted.len(), "{same:?}");
+}
+
 #[test]
 fn a_metrics_file_that_cannot_be_written_is_a_finding_until_it_can() {
     let lab = Lab::new();

@@ -130,13 +130,14 @@ pub(super) fn finding_counts(context: &ApiContext) -> FindingCounts {
     let sources = FindingSources::new(&context.store, &context.receiver_handle, &context.state_dir);
     // ORDER: before the view is taken. While a reader holds the view, the next change must copy all of it.
     let flapping = sources.flapping();
+    let of_cluster = super::cluster::own_findings(context);
     let view = context.store.view();
     let mut counts = FindingCounts::new();
     let mut count = |kind: FindingKind, severity: Severity| {
         *counts.entry((kind.name(), severity.word())).or_insert(0) += 1;
     };
     let others = sources.of_node(&view).into_iter().chain(clashes(&view));
-    for item in others.chain(flapping) {
+    for item in others.chain(flapping).chain(of_cluster) {
         item.kind().into_iter().for_each(|kind| count(kind, item.severity));
     }
     for entry in view.entries.values() {

@@ -2,9 +2,10 @@
 //! Metrics of the cluster. Every node exports those of its own connection. Only the reporter exports the numbers of groups
 //! and findings, so that a sum over all nodes counts each of them once.
 
-use vipwatch_api::{ClusterConnectionState, ClusterStatus, GroupSummary};
+use vipwatch_api::{ClusterConnectionState, ClusterStatus, FindingKind, GroupSummary};
 use vipwatch_cluster::etcd::EtcdErrorKind;
 use vipwatch_cluster::session::ClusterCounters;
+use vipwatch_cluster::view::ClusterView;
 use vipwatch_linux::clock;
 
 use super::MetricKind::{Counter, Gauge};
@@ -17,6 +18,8 @@ use crate::view::ApiContext;
 pub(super) struct ClusterNumbers {
     status: ClusterStatus,
     counters: ClusterCounters,
+    /// The number of open findings of each kind, in the order of [`FindingKind::ALL`].
+    findings: [u64; FindingKind::ALL.len()],
     is_registered: bool,
     is_reporter: bool,
 }
@@ -29,6 +32,7 @@ impl ClusterNumbers {
         let is_connected = status.basis.connection == ClusterConnectionState::Connected;
         Some(Self {
             status,
+            findings: cluster.read(finding_counts).unwrap_or([0; FindingKind::ALL.len()]),
             counters: cluster.counters().unwrap_or_default(),
             is_registered: cluster.is_registered(),
             // A reporter that is cut off from etcd may have a successor.
@@ -114,10 +118,13 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     cluster_family!(
         "vipwatch_cluster_findings",
         Gauge,
-        "Open findings of the cluster; only the reporter has a sample",
+        "Open findings of the cluster with this name and severity; only the reporter has samples",
         |cluster, emit| {
-            if cluster.is_reporter {
-                emit_one(emit, cluster.status.findings);
+            let kinds = FindingKind::ALL.iter().zip(cluster.findings);
+            let kinds = kinds.filter(|(kind, _)| cluster.is_reporter && kind.is_of_cluster());
+            for (kind, count) in kinds {
+                let labels = [("name", kind.name()), ("severity", kind.severity().word())];
+                emit(&labels, MetricValue::Count(count));
             }
         }
     ),
@@ -174,6 +181,14 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
         }
     ),
 ];
+
+fn finding_counts(view: &ClusterView) -> [u64; FindingKind::ALL.len()] {
+    let mut counts = [0; FindingKind::ALL.len()];
+    for kind in view.findings().filter_map(|record| FindingKind::from_name(&record.name)) {
+        counts[kind as usize] += 1;
+    }
+    counts
+}
 
 fn emit_groups(groups: GroupSummary, emit: &mut EmitSample<'_>) {
     let counts = [

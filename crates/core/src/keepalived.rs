@@ -16,6 +16,7 @@ mod draft;
 mod globals;
 mod keywords;
 mod lines;
+mod loaded;
 mod numbers;
 mod problem;
 mod repeat;
@@ -27,7 +28,8 @@ mod vrrp;
 
 pub use auth_hmac::{AuthHmac, AuthHmacMode};
 pub use command_line::{CommandLine, DEFAULT_CONFIG};
-pub use lines::{Files, Include, Source};
+pub use lines::{ConfigurationText, Files, Include, Source};
+pub use loaded::loaded_parts;
 pub use problem::{FilePosition, Impact, Message, Problem};
 pub use routing::{VirtualRoute, VirtualRule};
 pub use vrrp::{Configuration, ProtocolSettings, VirtualAddress, VrrpInstance, configuration};

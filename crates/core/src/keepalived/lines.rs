@@ -19,14 +19,37 @@ pub struct Source {
     pub file: usize,
     /// The directory of the file, with symbolic links resolved.
     pub directory: String,
-    /// The content of the file.
+    /// The content of the file, from `line` on.
     pub text: String,
+    /// The number of the first line; 1 for a whole file.
+    pub line: u32,
 }
 
 impl Source {
     /// A file without a directory, for text that includes no other files.
     pub fn alone(text: String) -> Self {
-        Self { file: 0, directory: String::new(), text }
+        Self { file: 0, directory: String::new(), text, line: 1 }
+    }
+}
+
+/// The text of a configuration.
+#[derive(Debug)]
+pub enum ConfigurationText {
+    /// The first file.
+    Files(Source),
+    /// The parts of keepalived's copy of all files, in order. keepalived reads the copy once.
+    Copy(Vec<Source>),
+}
+
+impl From<Source> for ConfigurationText {
+    fn from(first: Source) -> Self {
+        Self::Files(first)
+    }
+}
+
+impl From<Vec<Source>> for ConfigurationText {
+    fn from(parts: Vec<Source>) -> Self {
+        Self::Copy(parts)
     }
 }
 
@@ -69,17 +92,24 @@ const MAX_LINES: usize = 200_000;
 /// LIMIT: the same for the text of all lines, in bytes.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Reads `first` and the files that it includes.
+/// Reads a text and the files that it includes.
 pub(super) fn read(
-    first: Source,
+    text: ConfigurationText,
     files: &mut dyn Files,
     config_id: &str,
     problems: &mut Vec<Problem>,
 ) -> Vec<Line> {
+    let is_copy = matches!(text, ConfigurationText::Copy(_));
+    let mut waiting = match text {
+        ConfigurationText::Files(first) => vec![first],
+        ConfigurationText::Copy(parts) => parts.into_iter().rev().collect(),
+    };
+    let first = waiting.pop().map(OpenFile::new);
     let mut reader = Reader {
         files,
         problems,
-        includes: vec![OpenInclude { waiting: Vec::new(), current: OpenFile::new(first) }],
+        includes: first.map(|current| OpenInclude { waiting, current }).into_iter().collect(),
+        is_copy,
         position: FilePosition { file: 0, line: 0 },
         definitions: Definitions::new(config_id),
         config_id,
@@ -140,6 +170,8 @@ struct Reader<'a> {
     problems: &'a mut Vec<Problem>,
     /// The nested includes; the innermost is the last.
     includes: Vec<OpenInclude>,
+    /// Whether the text is keepalived's copy, which has the files of every `include` already.
+    is_copy: bool,
     /// The position of the current line.
     position: FilePosition,
     definitions: Definitions,
@@ -182,9 +214,10 @@ impl Reader<'_> {
                 continue;
             }
             let is_literal = origin == LineOrigin::File && include_of(&raw).is_some();
+            let is_once = is_literal || self.is_copy;
             let Some(mut text) = self.resolve(raw, &mut defining) else { continue };
             if let Some((letter, pattern)) = include_of(&text) {
-                self.include(letter, pattern, if is_literal { 1 } else { 2 });
+                self.include(letter, pattern, if is_once { 1 } else { 2 });
                 continue;
             }
             // Nothing below this point sees a secret.
@@ -390,7 +423,7 @@ impl Reader<'_> {
 
 impl OpenFile {
     fn new(source: Source) -> Self {
-        Self { source, offset: 0, line: 0 }
+        Self { line: source.line - 1, source, offset: 0 }
     }
 
     /// The next line, or the part of it that fits into keepalived's buffer.

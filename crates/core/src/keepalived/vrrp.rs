@@ -13,7 +13,7 @@ use super::definitions::RANDOM_MARK;
 use super::draft::{DEFAULT_PRIORITY, Draft, DraftAddress, Drafts, Family, Setting};
 use super::globals::Globals;
 use super::keywords::{FIRST_PROCESS, VRRP_PROCESS};
-use super::lines::{Files, Source, read};
+use super::lines::{ConfigurationText, Files, read};
 use super::problem::{FilePosition, Impact, Message, Problem};
 use super::routing::{RouteContext, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
@@ -96,15 +96,15 @@ pub struct Configuration {
     pub is_refused: bool,
 }
 
-/// Reads `first` and the files that it includes, for a keepalived with the configuration id `config_id`. An
+/// Reads a text and the files that it includes, for a keepalived with the configuration id `config_id`. An
 /// instance that cannot be followed is left out and becomes a problem.
 pub fn configuration(
-    first: Source,
+    text: impl Into<ConfigurationText>,
     files: &mut dyn Files,
     config_id: &str,
     problems: &mut Vec<Problem>,
 ) -> Configuration {
-    let lines = read(first, files, config_id, problems);
+    let lines = read(text.into(), files, config_id, problems);
     check_braces(&lines, problems);
     let mut globals = Globals::default();
     visit(&lines, FIRST_PROCESS, &mut globals);

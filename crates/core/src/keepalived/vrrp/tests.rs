@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::keepalived::AuthHmacMode;
+use crate::keepalived::{AuthHmacMode, Source};
 
 fn read(text: &str) -> (Configuration, Vec<String>) {
     let mut problems = Vec::new();

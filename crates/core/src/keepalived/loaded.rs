@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The copy that keepalived 2.1 and later keeps of its configuration: the text of all files in one memory file.
+//!
+//! A line `# PATH` begins a file, and a line `!` ends it. The lines of a file keep their numbers and have no comments. An
+//! `include` has become an empty line, and its files follow it.
+
+use super::lines::Source;
+
+/// LIMIT: number of files in a copy.
+const MAX_FILES: usize = 10_000;
+
+/// Splits a copy into parts, in the order in which keepalived reads them; each with the path of its file in place of the
+/// directory. The first line of a part may be any line of its file. `None` if the copy is not complete: keepalived is
+/// writing it, or has stopped doing so.
+pub fn loaded_parts(copy: &str) -> Option<Vec<Source>> {
+    let mut parts: Vec<Source> = Vec::new();
+    // The files that have not ended: where each one continues after the files that it includes.
+    let mut open: Vec<Source> = Vec::new();
+    let mut files = 0;
+    let mut lines = copy.split_inclusive('\n');
+    for line in lines.by_ref() {
+        if let Some(path) = line.strip_prefix("# ") {
+            let path = path.strip_suffix('\n')?;
+            let directory = open.last().and_then(|from| from.directory.rsplit_once('/'));
+            let directory = match directory {
+                Some((directory, _)) if !path.starts_with('/') => format!("{directory}/{path}"),
+                _ => path.to_owned(),
+            };
+            parts.extend(open.last_mut().map(next_part));
+            open.push(Source { file: files, directory, text: String::new(), line: 1 });
+            files += 1;
+        } else if line == "!\n" {
+            parts.push(next_part(open.last_mut()?));
+            open.pop();
+            if open.is_empty() {
+                break;
+            }
+        } else if !line.starts_with("#!") {
+            // A line `#!` is a message of keepalived about a file that it could not read.
+            open.last_mut()?.text.push_str(line);
+        }
+        if files > MAX_FILES || parts.len() > 2 * MAX_FILES {
+            return None;
+        }
+    }
+    let is_complete = files > 0 && open.is_empty() && lines.next().is_none();
+    is_complete.then_some(parts)
+}
+
+/// The lines of a file up to here; what is left of it begins with the next line.
+fn next_part(open: &mut Source) -> Source {
+    let count = open.text.matches('\n').count();
+    let next = open.line.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+    let (file, directory) = (open.file, open.directory.clone());
+    let rest = Source { file, directory, text: String::new(), line: next };
+    std::mem::replace(open, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keepalived::{Configuration, configuration};
+
+    fn parts(copy: &str) -> Option<Vec<(usize, String, u32, String)>> {
+        let parts = loaded_parts(copy)?.into_iter();
+        Some(parts.map(|part| (part.file, part.directory, part.line, part.text)).collect())
+    }
+
+    #[test]
+    fn the_parts_of_a_copy_keep_the_numbers_of_their_lines() {
+        let copy = "# /etc/k.conf\n$A=1\n\n# d/a.conf\n\na\n!\n# /x/b.conf\nb\n!\nlast\n!\n";
+        let part = |file, path: &str, line, text: &str| (file, path.into(), line, text.into());
+        let expected = vec![
+            part(0, "/etc/k.conf", 1, "$A=1\n\n"),
+            part(1, "/etc/d/a.conf", 1, "\na\n"),
+            part(0, "/etc/k.conf", 3, ""),
+            part(2, "/x/b.conf", 1, "b\n"),
+            part(0, "/etc/k.conf", 3, "last\n"),
+        ];
+        assert_eq!(parts(copy), Some(expected));
+    }
+
+    #[test]
+    fn a_copy_that_is_being_written_is_not_complete() {
+        let copy = "# /etc/k.conf\na\n# b\nb\n!\n!\n";
+        assert!(parts(copy).is_some());
+        for end in copy.char_indices().map(|(end, _)| end) {
+            assert_eq!(parts(&copy[..end]), None, "{end} bytes");
+        }
+        assert_eq!(parts(&format!("{copy}rest of a longer copy\n")), None);
+        assert_eq!(parts("vrrp_instance A {\n"), None);
+    }
+
+    /// The instances of a copy, parsed as keepalived's other processes do.
+    fn read(copy: &str) -> (Configuration, Vec<crate::keepalived::Problem>) {
+        let mut problems = Vec::new();
+        let parts = loaded_parts(copy).unwrap();
+        (configuration(parts, &mut (), "node", &mut problems), problems)
+    }
+
+    #[test]
+    fn definitions_repetitions_and_conditions_hold_from_one_part_to_the_next() {
+        let copy = "# /etc/k.conf\n$LINK=eth0\n\n# a\n$VIP=10.0.0\n!\nvrrp_instance A {\ninterface $LINK\n\
+             virtual_router_id 7\nvirtual_ipaddress {\n~SEQ(N,1,2) ${VIP}.$N\n@other 10.0.0.9\n@node 10.0.0.3\n}\n}\n!\n";
+        let (configuration, problems) = read(copy);
+        assert_eq!(problems, []);
+        let [instance] = &configuration.instances[..] else { panic!("{configuration:?}") };
+        let addresses = instance.addresses.iter().map(|address| address.cidr.to_string());
+        let expected = ["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"];
+        assert_eq!(addresses.collect::<Vec<_>>(), expected);
+        assert_eq!((instance.position.file, instance.position.line), (0, 3));
+    }
+}

@@ -4,9 +4,10 @@
 //! ```text
 //!   scanner.rs           which files: <state_path>/ha_confs/ID/keepalived.conf of each Neutron HA router,
 //!      │                 keepalived's own configuration, and those that running processes use
-//!      │                 (ordinary_files.rs)
+//!      │                 (ordinary_files.rs); scanner/reading.rs reads each
 //!      ▼
-//!   config_file.rs       one file, parsed with the files that it includes (include.rs, include_pattern.rs)
+//!   config_file.rs       one file, parsed with the files that it includes (include.rs, include_pattern.rs), or what its
+//!      │                 process has loaded (loaded_config.rs)
 //!      │
 //!      ▼
 //!   instance_config.rs   the instances in it
@@ -19,6 +20,7 @@ mod config_file;
 mod include;
 mod include_pattern;
 mod instance_config;
+mod loaded_config;
 mod ordinary_files;
 mod scanner;
 mod worker;
@@ -33,6 +35,7 @@ use crate::processes::KeepalivedTable;
 #[cfg(test)]
 pub(crate) use self::instance_config::example;
 pub use self::instance_config::{InstanceConfig, Origin, netns_of_router};
+pub(crate) use self::loaded_config::PendingEdit;
 pub use self::scanner::ConfigScanner;
 pub(crate) use self::worker::{DiscoveryWorker, Scan};
 

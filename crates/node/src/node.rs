@@ -36,8 +36,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vipwatch_api::AnswerSource;
-use vipwatch_core::Moment;
 use vipwatch_core::cause::UnknownReason;
+use vipwatch_core::{InstanceId, Moment};
 use vipwatch_history::{HistoryError, Writer};
 use vipwatch_linux::clock;
 use vipwatch_linux::lock::FileLock;
@@ -377,7 +377,8 @@ impl Node {
             self.serve_reload_requests();
             self.take_cluster_events();
             for netns in self.snapshot_requests.take_all() {
-                self.follower.table().request_snapshot(netns);
+                let published = |id: &InstanceId| Some(self.store.entry(id)?.role.clone());
+                self.follower.request_snapshot(netns, published);
             }
             let sources = self.process_worker.as_ref().map(ProcessWorker::source_changes);
             if let Some(sources) = sources.and_then(|changes| changes.take_all().pop()) {

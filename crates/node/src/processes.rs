@@ -31,13 +31,13 @@ use std::sync::Arc;
 
 use vipwatch_core::NetnsName;
 use vipwatch_linux::clock::Stamp;
-use vipwatch_linux::process_table::ProcessId;
+use vipwatch_linux::process_table::{self, MemoryFile, ProcessId};
 
 pub(crate) use self::events::process_evidence;
 pub(crate) use self::facts::keepalived_facts;
-use self::keepalived::netns_key;
-pub(crate) use self::keepalived::{EndRecord, unnamed_netns};
+pub(crate) use self::keepalived::{EndRecord, MAX_LOADED_BYTES, unnamed_netns};
 pub use self::keepalived::{KeepalivedProcess, ProcessNetns};
+use self::keepalived::{loaded_config, netns_key};
 pub(crate) use self::remembered::RememberedSources;
 pub use self::table::KeepalivedTable;
 pub use self::worker::ProcessCheckRequests;
@@ -57,6 +57,18 @@ pub struct ProcessSource {
     pub process: Option<ProcessId>,
     /// Whether the process is in a container; see [`KeepalivedProcess::is_foreign`].
     pub is_foreign: bool,
+}
+
+impl ProcessSource {
+    /// Whether its process runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.process.is_some_and(process_table::is_alive)
+    }
+
+    /// The configuration that its process has loaded; `None` if the process keeps no copy.
+    pub(crate) fn loaded_config(&self) -> Option<MemoryFile> {
+        loaded_config(self.process?)
+    }
 }
 
 /// A keepalived that has ended.

@@ -4,6 +4,8 @@
 //! A node with processes sees the keepaliveds of other tests, too: each test looks at its own instances only, which
 //! have names of their own.
 
+mod loaded;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 

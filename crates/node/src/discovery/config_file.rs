@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use vipwatch_core::keepalived::{Impact, Problem, VrrpInstance};
+use vipwatch_core::keepalived::{Configuration, Impact, Problem, VrrpInstance};
 use vipwatch_core::{InstanceId, NetnsName};
 use vipwatch_linux::file::FileStamp;
 
 use super::include::{self, ConfigRequest, Loaded};
 use super::instance_config::{InstanceConfig, Origin, router_netns};
+use super::loaded_config::PendingEdit;
 use super::{ConfigProblem, DiscoveryResult};
 use crate::processes::{ProcessNetns, ProcessSource, unnamed_netns};
 
@@ -32,6 +33,8 @@ pub(super) struct ConfigFile {
     pub(super) is_valid: bool,
     /// This file and those that it includes; empty if it includes none.
     pub(super) files: Vec<PathBuf>,
+    /// Why this is not the content of the file; `None` if it is.
+    pub(super) pending: Option<PendingEdit>,
     /// When a scan first found the file missing; `None` while it exists.
     pub(super) missing_since: Option<Instant>,
     /// The number of the last scan that used the file.
@@ -51,6 +54,48 @@ impl ConfigFile {
     pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
         let problem = ConfigProblem::new(file, None, format!("cannot read the file: {error}"));
         Self { problems: vec![problem], ..Self::default() }
+    }
+
+    /// A file that does not exist, and that keepalived has loaded before.
+    pub(super) fn missing(file: &Path) -> Self {
+        let text = "the file is missing; keepalived still runs with it".to_owned();
+        Self { problems: vec![ConfigProblem::new(file, None, text)], ..Self::default() }
+    }
+
+    /// Whether this is still the content in use, for a file with this stamp that `source` uses.
+    pub(super) fn is_current(&self, stamp: FileStamp, source: Option<&ProcessSource>) -> bool {
+        let is_loaded_at = |at| {
+            let copy = source.and_then(ProcessSource::loaded_config);
+            copy.is_some_and(|copy| copy.written == at)
+        };
+        self.stamp == Some(stamp)
+            && match self.pending {
+                None => true,
+                Some(PendingEdit::Changing) => false,
+                Some(PendingEdit::NotLoaded { loaded_at }) => is_loaded_at(loaded_at),
+            }
+    }
+
+    /// Whether keepalived has loaded other settings than this content has.
+    pub(super) fn differs_from(&self, loaded: &Configuration) -> bool {
+        let is_same = |(own, loaded): (&Arc<VrrpInstance>, &VrrpInstance)| {
+            **own == VrrpInstance { position: own.position, ..loaded.clone() }
+        };
+        self.netns != loaded.netns
+            || self.vrrp_instances.len() != loaded.instances.len()
+            || !self.vrrp_instances.iter().zip(&loaded.instances).all(is_same)
+    }
+
+    /// This file, with the settings that keepalived has loaded in place of its own. Its problems stay.
+    pub(super) fn with_loaded(self, loaded: Configuration, loaded_at: SystemTime) -> Self {
+        Self {
+            netns: loaded.netns,
+            vrrp_instances: loaded.instances.into_iter().map(Arc::new).collect(),
+            problems: self.problems.into_iter().map(ConfigProblem::with_last_valid).collect(),
+            is_valid: !loaded.is_refused,
+            pending: Some(PendingEdit::NotLoaded { loaded_at }),
+            ..self
+        }
     }
 
     /// Parses a file and the files that it includes.

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use vipwatch_core::keepalived::{
     Configuration, FilePosition, Files, Include, Message, Problem, Source, configuration,
+    loaded_parts,
 };
 use vipwatch_linux::file::TextFile;
 use vipwatch_linux::root_directory::RootDirectory;
@@ -89,17 +90,7 @@ struct OpenedFiles<'a> {
 
 /// Reads a file and the files that it includes.
 pub(super) fn load(request: ConfigRequest<'_>) -> Loaded {
-    let mut opened = OpenedFiles {
-        request,
-        files: Vec::new(),
-        unread: Vec::new(),
-        written: None,
-        has_includes: false,
-        is_readable_by_all: request.author != Author::Container,
-        identities: Vec::new(),
-        bytes_left: MAX_TOTAL_BYTES,
-        entries_left: MAX_ENTRIES,
-    };
+    let mut opened = OpenedFiles::new(request);
     let mut problems = Vec::new();
     let configuration = opened.read(request.file, &mut problems).map(|(first, metadata)| {
         if is_executable(&metadata) {
@@ -120,7 +111,39 @@ pub(super) fn load(request: ConfigRequest<'_>) -> Loaded {
     }
 }
 
-impl OpenedFiles<'_> {
+/// Parses the copy that a keepalived keeps of its configuration; `None` if the copy is not complete. Its problems
+/// are left out: they are those of an earlier content of the files.
+pub(super) fn load_copy(request: ConfigRequest<'_>, copy: &str) -> Option<Configuration> {
+    let mut parts = loaded_parts(copy)?;
+    let mut opened = OpenedFiles::new(request);
+    opened.bytes_left = MAX_TOTAL_BYTES.saturating_sub(copy.len() as u64);
+    let mut directories = Vec::new();
+    for part in &mut parts {
+        if part.file == opened.files.len() {
+            let file = PathBuf::from(std::mem::take(&mut part.directory));
+            directories.push(opened.directory_of(&file).to_string_lossy().into_owned());
+            opened.files.push(file);
+        }
+        part.directory.clone_from(&directories[part.file]);
+    }
+    Some(configuration(parts, &mut opened, request.config_id, &mut Vec::new()))
+}
+
+impl<'a> OpenedFiles<'a> {
+    fn new(request: ConfigRequest<'a>) -> Self {
+        Self {
+            request,
+            files: Vec::new(),
+            unread: Vec::new(),
+            written: None,
+            has_includes: false,
+            is_readable_by_all: request.author != Author::Container,
+            identities: Vec::new(),
+            bytes_left: MAX_TOTAL_BYTES,
+            entries_left: MAX_ENTRIES,
+        }
+    }
+
     fn read(&mut self, file: &Path, problems: &mut Vec<Problem>) -> Option<(Source, Metadata)> {
         let root = self.request.root;
         let limit = MAX_BYTES.min(self.bytes_left);
@@ -144,7 +167,7 @@ impl OpenedFiles<'_> {
             problems.push(Problem::new(start_of(number), text));
         }
         let directory = self.directory_of(file).to_string_lossy().into_owned();
-        Some((Source { file: number, directory, text }, metadata))
+        Some((Source { file: number, directory, text, line: 1 }, metadata))
     }
 
     /// The directory that `$_PWD` stands for.

@@ -2,27 +2,27 @@
 //! Finds the configuration files of keepalived and reads those that have changed, in one scan after another.
 //!
 //! - If a valid file becomes invalid, or is being written, its last valid content stays in use.
-//! - If a file disappears, its instances are kept for [`MISSING_FILE_HOLD`].
+//! - If a file disappears, its instances are kept for [`super::MISSING_FILE_HOLD`].
+//! - While keepalived has not loaded a file as it is now, what it has loaded is in use.
+
+mod reading;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use vipwatch_core::{InstanceId, NetnsName};
-use vipwatch_linux::file::FileStamp;
-use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError};
-use vipwatch_linux::process_table::{self, ProcessId};
+use vipwatch_linux::netns::DIRECTORY;
 use vipwatch_linux::root_directory::RootDirectory;
 
-use super::config_file::{ConfigFile, ParsedFile};
-use super::include::{Author, ConfigRequest};
+use self::reading::FilePlace;
+use super::config_file::ConfigFile;
+use super::include::Author;
 use super::instance_config::{InstanceConfig, Origin};
+use super::loaded_config::PendingEdit;
 use super::ordinary_files::{self, OrdinaryFile, is_excluded, is_in_process_root, ordinary_files};
-use super::{
-    ConfigLocations, ConfigProblem, DiscoveryResult, MISSING_FILE_HOLD, SETTLE, read_processes,
-};
+use super::{ConfigLocations, ConfigProblem, DiscoveryResult, read_processes};
 use crate::processes::{ProcessNetns, ProcessSource};
 
 /// LIMIT: number of routers: four times as many as the largest known node has. Any user of Neutron's group can create
@@ -92,10 +92,13 @@ impl ConfigScanner {
             self.sources.iter().map(|known| (&known.file, known)).collect();
         for source in &sources {
             let known = known_sources.get(&source.file);
-            if known.is_none_or(|known| known.config_id != source.config_id)
+            let is_same = |known: &&&ProcessSource| {
+                known.config_id == source.config_id && known.process == source.process
+            };
+            if known.filter(is_same).is_none()
                 && let Some(file) = self.files.get_mut(&source.file)
             {
-                // Conditional lines may give the file another content.
+                // Conditional lines may give the file another content, and the process may have loaded another one.
                 file.stamp = None;
             }
         }
@@ -135,6 +138,12 @@ impl ConfigScanner {
     pub(super) fn held(&self) -> Vec<Arc<Path>> {
         let held = self.files.iter().filter(|(_, content)| content.missing_since.is_some());
         held.map(|(file, _)| Arc::clone(file)).collect()
+    }
+
+    /// The files of which the content is not in use, because it is changing or keepalived has not loaded it.
+    pub(super) fn pending(&self) -> HashMap<Arc<Path>, PendingEdit> {
+        let pending = self.files.iter();
+        pending.filter_map(|(file, content)| Some((Arc::clone(file), content.pending?))).collect()
     }
 
     /// Lists the files, reads those that have changed, and returns all instances.
@@ -309,7 +318,8 @@ impl ConfigScanner {
             .collect()
     }
 
-    /// A router's file.
+    /// A router's file. What its process has loaded does not matter: the agent never changes the address that decides the
+    /// role.
     fn read_router(
         &mut self,
         file: &Arc<Path>,
@@ -327,163 +337,7 @@ impl ConfigScanner {
     ) -> Option<&mut ConfigFile> {
         let own = || FilePlace::own(file, Author::Operator);
         let place = source.map_or_else(own, |source| FilePlace::of(file, source));
-        let config_id = source.and_then(|source| source.config_id.as_deref());
-        self.read(file, &place, config_id, result)
-    }
-
-    /// The content of `file`, which is parsed if the file has changed; `None` if there is no file and no
-    /// content to keep. `config_id` is the id of the process that uses the file; `None` for the configured one.
-    fn read(
-        &mut self,
-        file: &Arc<Path>,
-        place: &FilePlace,
-        config_id: Option<&str>,
-        result: &mut DiscoveryResult,
-    ) -> Option<&mut ConfigFile> {
-        let stamp = match place.stamp() {
-            Ok(stamp) => stamp,
-            Err(error) if process_table::is_vanished(&error) => {
-                return self.hold(file, file, result);
-            }
-            Err(error) => return Some(self.replace(file, ConfigFile::unreadable(file, &error))),
-        };
-        let known = self.files.get(file);
-        if known.is_some_and(|known| known.stamp == Some(stamp)) {
-            return self.keep(file);
-        }
-        let config_id = config_id.map_or_else(|| self.locations.config_id(), str::to_owned);
-        let root = match place.process {
-            None => self.own_root.clone().map_or_else(|| place.root(), Ok),
-            Some(_) => place.root(),
-        };
-        let root = match root {
-            Ok(root) => root,
-            Err(error) => return Some(self.replace(file, ConfigFile::unreadable(file, &error))),
-        };
-        let FilePlace { path, author, .. } = place;
-        let request =
-            ConfigRequest { root: &root, file: path, config_id: &config_id, author: *author };
-        let ParsedFile { mut content, written } = ConfigFile::parse(request, stamp);
-        if let Some(missing) = self.missing_include(file, &content)
-            && self.hold(file, &missing, result).is_some()
-        {
-            return self.files.get_mut(file).map(|known| &mut **known);
-        }
-        let age = written.and_then(|written| written.elapsed().ok());
-        if age.is_some_and(|age| age < SETTLE) {
-            // The file may be incomplete. In the first scan there is no earlier content to use instead.
-            result.is_unsettled = true;
-            // Nor is there one for a container that has just started again.
-            let is_new = is_in_process_root(file) && !self.files.contains_key(file);
-            if self.scan_number > 1 && !is_new {
-                return self.keep(file);
-            }
-            content.stamp = None;
-        }
-        Some(self.replace(file, content))
-    }
-
-    /// Uses the known content of `file`, which exists, for this scan.
-    fn keep(&mut self, file: &Path) -> Option<&mut ConfigFile> {
-        let known = self.files.get_mut(file)?;
-        known.scan_number = self.scan_number;
-        known.missing_since = None;
-        Some(known)
-    }
-
-    /// Replaces the known content of `file`, unless the known content is valid and the new one is not.
-    fn replace(&mut self, file: &Arc<Path>, content: ConfigFile) -> &mut ConfigFile {
-        let known = self.files.entry(Arc::clone(file)).or_default();
-        if known.is_valid && !content.is_valid {
-            known.stamp = content.stamp;
-            let problems = content.problems.into_iter();
-            known.problems = problems.map(ConfigProblem::with_last_valid).collect();
-        } else {
-            let instances = std::mem::take(&mut known.instances);
-            **known = content;
-            known.instances = instances;
-        }
-        known.scan_number = self.scan_number;
-        known.missing_since = None;
-        known
-    }
-
-    /// Keeps the content of `file`, because `missing` is missing: `file` itself or a file that it includes.
-    /// `None` if the time for that is over, or if the router was deleted.
-    fn hold(
-        &mut self,
-        file: &Arc<Path>,
-        missing: &Path,
-        result: &mut DiscoveryResult,
-    ) -> Option<&mut ConfigFile> {
-        let known = self.files.get_mut(file)?;
-        if is_in_process_root(file) {
-            // The file was in the root directory of a process that has ended. Its addresses may still be here.
-            known.scan_number = self.scan_number;
-            return Some(known);
-        }
-        if !known.instances.iter().any(|instance| may_exist(instance)) {
-            return None;
-        }
-        let since = *known.missing_since.get_or_insert_with(Instant::now);
-        let left = MISSING_FILE_HOLD.checked_sub(since.elapsed()).filter(|left| !left.is_zero())?;
-        let ends_in = &mut result.hold_ends_in;
-        *ends_in = Some(ends_in.map_or(left, |first| first.min(left)));
-        let seconds = MISSING_FILE_HOLD.as_secs();
-        let text = format!("the file is missing; its instances are kept for {seconds} s");
-        known.problems = vec![ConfigProblem::new(missing, None, text).with_last_valid()];
-        known.stamp = None;
-        known.scan_number = self.scan_number;
-        Some(known)
-    }
-
-    /// A file that the known content of `file` includes, that `content` does not include, and that does not
-    /// exist any more.
-    fn missing_include(&self, file: &Path, content: &ConfigFile) -> Option<PathBuf> {
-        let known = self.files.get(file)?;
-        let is_missing = |old: &&PathBuf| {
-            !is_in_process_root(old) && !content.files.contains(old) && !old.exists()
-        };
-        known.files.iter().find(is_missing).cloned()
-    }
-}
-
-/// Where a configuration file is, and what writes it.
-struct FilePlace {
-    /// The process that has the root directory above the file; `None` for this program's own.
-    process: Option<ProcessId>,
-    /// The path below that root directory.
-    path: PathBuf,
-    author: Author,
-}
-
-impl FilePlace {
-    /// A file below the root directory of this program.
-    fn own(file: &Path, author: Author) -> Self {
-        Self { process: None, path: file.to_owned(), author }
-    }
-
-    /// The file that a process uses.
-    fn of(file: &Path, source: &ProcessSource) -> Self {
-        let author = if source.is_foreign { Author::Container } else { Author::Operator };
-        let below = source.process.and_then(|id| {
-            let root = process_table::path_in_root(id.pid, Path::new("/"));
-            let path = file.strip_prefix(root).ok()?.to_owned();
-            Some(Self { process: Some(id), path, author })
-        });
-        below.unwrap_or_else(|| Self::own(file, author))
-    }
-
-    fn root(&self) -> io::Result<Arc<RootDirectory>> {
-        self.process.map_or_else(RootDirectory::own, RootDirectory::of_process).map(Arc::new)
-    }
-
-    fn stamp(&self) -> io::Result<FileStamp> {
-        match self.process {
-            Some(_) => self.root()?.stamp(&self.path),
-            // There are thousands of files of this program, so that one call each must do.
-            None => FileStamp::at(&self.path),
-        }
+        self.read(file, &place, source, result)
     }
 }
 
@@ -500,18 +354,6 @@ fn other_id(instance: &InstanceConfig) -> Option<InstanceId> {
         None => instance.file.file_stem()?.to_string_lossy().into_owned(),
     };
     InstanceId::of_name(&format!("{}.{end}", instance.vrrp.name)).ok()
-}
-
-/// Whether an instance may still exist although its file is missing. Neutron's agent deletes the namespace of
-/// a router together with its directory.
-fn may_exist(instance: &InstanceConfig) -> bool {
-    match (&instance.netns, instance.origin) {
-        (Some(netns), Origin::Neutron) => !matches!(
-            Netns::open(netns),
-            Err(NetnsError::Missing(_) | NetnsError::NotANamespace(_))
-        ),
-        _ => true,
-    }
 }
 
 /// The names of all namespaces. They are listed once for each scan, because there may be thousands.

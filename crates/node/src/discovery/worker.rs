@@ -2,7 +2,7 @@
 //! The thread that scans for instances. Reading and parsing files takes as long as their authors like, within the limits
 //! of the parser, and no role change waits for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
-use super::{ConfigLocations, ConfigScanner, DiscoveryResult, InstanceConfig};
+use super::{ConfigLocations, ConfigScanner, DiscoveryResult, InstanceConfig, PendingEdit};
 use crate::processes::ProcessSource;
 
 /// An order for the thread.
@@ -35,6 +35,8 @@ pub(crate) struct Scan {
     pub(crate) router_files: Vec<Arc<Path>>,
     /// The files that are missing, and the instances of which are kept for a while.
     pub(crate) held: Vec<Arc<Path>>,
+    /// The files of which the content is not in use.
+    pub(crate) pending: HashMap<Arc<Path>, PendingEdit>,
     /// How long the scan took.
     pub(crate) took: Duration,
 }
@@ -128,6 +130,7 @@ fn scan(scanner: &mut ConfigScanner, heartbeat: &Heartbeat) -> Scan {
         directories: scanner.directories(),
         router_files: scanner.router_files(),
         held: scanner.held(),
+        pending: scanner.pending(),
         took: began.elapsed(),
     }
 }

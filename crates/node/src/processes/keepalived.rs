@@ -24,7 +24,7 @@ const RELATED_ENDS: Duration = Duration::from_secs(5);
 const LOADED_CONFIG: &str = "/keepalived/consolidated";
 
 /// LIMIT: the largest such file that is read, in bytes: more than the largest configuration that discovery reads.
-const MAX_LOADED_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_LOADED_BYTES: u64 = 16 << 20;
 
 /// LIMIT: the longest path of a foreign process that is kept, in bytes.
 const MAX_WORD: usize = 512;
@@ -290,7 +290,7 @@ impl KeepalivedProcess {
     /// Reads when keepalived has read its configuration, and whether that is the current one. This lists all open files
     /// of the process.
     pub(super) fn read_loaded_at(&mut self) {
-        self.loaded_at = self.loaded_config().map(|copy| clock::moment_of(copy.written));
+        self.loaded_at = loaded_config(self.id).map(|copy| clock::moment_of(copy.written));
         self.is_outdated = self.outdated_since(&self.file).is_some();
     }
 
@@ -330,7 +330,7 @@ impl KeepalivedProcess {
         if changed <= processes::start_time(self.id) {
             return None;
         }
-        let copy = self.loaded_config()?;
+        let copy = loaded_config(self.id)?;
         let written = copy.written;
         if changed <= written {
             return None;
@@ -347,10 +347,6 @@ impl KeepalivedProcess {
         let own = std::fs::metadata(file);
         let its = root.and_then(|root| root.metadata(&self.config));
         matches!((own, its), (Ok(own), Ok(its)) if (own.dev(), own.ino()) == (its.dev(), its.ino()))
-    }
-
-    fn loaded_config(&self) -> Option<MemoryFile> {
-        processes::memory_file(self.id.pid, LOADED_CONFIG).ok().flatten()
     }
 
     /// When its configuration was written; `None` if that is not known.
@@ -394,6 +390,13 @@ impl KeepalivedProcess {
             is_foreign: self.is_foreign,
         }
     }
+}
+
+/// The memory file in which a keepalived keeps the configuration that it has read; `None` for one before 2.1.
+pub(super) fn loaded_config(id: ProcessId) -> Option<MemoryFile> {
+    let found = processes::memory_file(id.pid, LOADED_CONFIG).ok().flatten();
+    // ORDER: the pid may have been given to another process before the file was opened, but not after this check.
+    found.filter(|_| processes::is_alive(id))
 }
 
 /// The namespace of a process, which has no name.

@@ -2,7 +2,9 @@
 //! Follows the instances of this node: scans the configuration for them, watches their namespaces, and reports
 //! what has changed. [`Node`](crate::Node) publishes it; `vipwatch watch` prints it where no node runs.
 
-use std::collections::BTreeSet;
+mod withheld;
+
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vipwatch_core::{Fault, Moment, Role};
+use vipwatch_core::{Fault, InstanceId, Moment, NetnsName, Role};
 use vipwatch_linux::clock;
 use vipwatch_linux::inotify::{DirectoryWatcher, WatchTopic};
 use vipwatch_linux::netns::DIRECTORY;
@@ -19,9 +21,11 @@ use vipwatch_linux::netns_watcher::NetnsWatcher;
 
 use crate::config::Listen;
 use crate::discovery::{
-    ConfigLocations, ConfigProblem, DiscoveryResult, DiscoveryWorker, InstanceConfig, SETTLE, Scan,
+    ConfigLocations, ConfigProblem, DiscoveryResult, DiscoveryWorker, InstanceConfig, Origin,
+    PendingEdit, SETTLE, Scan,
 };
 use crate::processes::ProcessSource;
+use crate::watch::follower::withheld::Withheld;
 use crate::watch::instance_table::{AddressChange, InstanceTable, NetnsSearch, RoleChange};
 
 /// Time between two scans if no watched directory changes.
@@ -29,6 +33,9 @@ const SCAN_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The same while a directory cannot be watched, for example because it does not exist yet.
 const UNWATCHED_SCAN_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The same while keepalived has not loaded a file as it is now: nothing reports a reload that adds an address.
+const PENDING_SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Delay between a change in a directory and the scan, so that one scan covers many changes: at least this
 /// long, and at least [`SCAN_DELAY_TIMES`] as long as the last scan took.
@@ -74,6 +81,12 @@ pub struct Follower {
     router_files: Vec<Arc<Path>>,
     /// The missing files of the last scan.
     held: Vec<Arc<Path>>,
+    /// The files of which the content is not in use, as of the last scan.
+    pending: HashMap<Arc<Path>, PendingEdit>,
+    /// Whether a file has changed since the last scan began.
+    has_new_files: bool,
+    /// Whether a file had changed when the scan in progress began.
+    is_scanning_new_files: bool,
     /// `None` if the host has no inotify instance left; then only the scan interval counts.
     directories: Option<DirectoryWatcher>,
     table: InstanceTable,
@@ -89,11 +102,9 @@ pub struct Follower {
     netns_retry: Duration,
     /// The directories in which agents have their sockets.
     agent_directories: Vec<PathBuf>,
-    /// Changes that are reported only if the instance still exists after the next scan: its namespace was
-    /// deleted while its file was missing, so it is probably being deleted.
-    withheld: Vec<RoleChange>,
-    /// Those that the scan in progress decides, because it began after them.
-    in_decision: Vec<RoleChange>,
+    /// Changes that a scan decides: their instance is probably being deleted, or keepalived has probably loaded another
+    /// configuration.
+    withheld: Withheld,
 }
 
 impl Follower {
@@ -114,6 +125,9 @@ impl Follower {
             wanted_directories: BTreeSet::new(),
             router_files: Vec::new(),
             held: Vec::new(),
+            pending: HashMap::new(),
+            has_new_files: false,
+            is_scanning_new_files: false,
             directories: DirectoryWatcher::new().ok(),
             table: InstanceTable::over(watcher),
             instances: Vec::new(),
@@ -124,8 +138,7 @@ impl Follower {
             last_scan_took: Duration::ZERO,
             netns_retry: SETTLE,
             agent_directories: Vec::new(),
-            withheld: Vec::new(),
-            in_decision: Vec::new(),
+            withheld: Withheld::default(),
         })
     }
 
@@ -190,7 +203,8 @@ impl Follower {
     fn begin_scan(&mut self) {
         self.discovery.request_scan();
         self.is_scanning = true;
-        self.in_decision.append(&mut self.withheld);
+        self.is_scanning_new_files = std::mem::take(&mut self.has_new_files);
+        self.withheld.begin_scan();
         // A change from now on makes another scan necessary, which `read` notices.
         self.next_scan = clock::now() + SCAN_INTERVAL;
     }
@@ -209,8 +223,10 @@ impl Follower {
     /// Follows the instances that a scan has found.
     fn apply_scan(&mut self, scan: Scan) -> FollowerUpdate {
         let began = clock::now();
-        let Scan { result, directories, router_files, held, took } = scan;
+        let Scan { result, directories, router_files, held, pending, took } = scan;
         (self.wanted_directories, self.router_files, self.held) = (directories, router_files, held);
+        self.pending = pending;
+        self.is_scanning_new_files = false;
         let DiscoveryResult { instances, problems, is_unsettled, hold_ends_in } = result;
         let is_same = |(a, b): (&Arc<InstanceConfig>, &Arc<InstanceConfig>)| Arc::ptr_eq(a, b);
         let is_changed = instances.len() != self.instances.len()
@@ -223,8 +239,6 @@ impl Follower {
         self.is_unsettled = is_unsettled;
         let coverage = self.watch_directories();
         let search = std::mem::replace(&mut self.netns_search, NetnsSearch::Unknown);
-        let mut changes = std::mem::take(&mut self.in_decision);
-        changes.retain(|change| instances.iter().any(|one| one.id == change.instance.id));
         let is_follow_needed = is_changed
             || search == NetnsSearch::All
             || self.table.has_unready_namespace()
@@ -237,14 +251,20 @@ impl Follower {
         self.last_scan_took = took + clock::now().since(began);
         let pause = self.pause_until_next_scan(coverage, is_unsettled);
         let pause = hold_ends_in.map_or(pause, |ends| ends.min(pause));
+        let pending = PENDING_SCAN_INTERVAL.max(self.last_scan_took * SCAN_DELAY_TIMES);
+        let pause = if self.pending.is_empty() { pause } else { pause.min(pending) };
         // A directory may have changed during the scan.
         self.next_scan = self.next_scan.min(clock::now() + pause);
         // A namespace may have been deleted between the scan of the files and the snapshot.
-        changes.extend(self.withhold(followed));
+        let followed = self.withhold(followed, Self::is_undecided);
+        let is_changing = |change: &RoleChange| is_changing(&self.pending, change);
+        let mut changes = self.withheld.decided(is_changing, clock::now());
+        changes.retain(|change| self.instances.iter().any(|one| one.id == change.instance.id));
+        changes.extend(followed);
         FollowerUpdate {
             changes_before_scan: Vec::new(),
             changes,
-            address_changes: self.table.take_address_changes(),
+            address_changes: self.take_address_changes(),
             problems: has_new_problems.then_some(problems),
             instances: is_changed.then_some(instances),
             has_agent_sockets: self.watch_agent_directories(),
@@ -307,21 +327,22 @@ impl Follower {
     /// Reads the events that have arrived, begins a scan for instances if that is due, and follows the instances of one
     /// that is complete. Does not wait.
     pub fn read(&mut self) -> io::Result<FollowerUpdate> {
-        let changes = self.table.read()?;
-        let changes = self.withhold(changes);
-        let mut update =
-            FollowerUpdate { changes_before_scan: changes, ..FollowerUpdate::default() };
+        let mut update = FollowerUpdate::default();
+        // ORDER: before the events of addresses: keepalived changes them after a change of its file.
         if let Some(watcher) = &mut self.directories {
             let read = watcher.read();
             update.has_agent_sockets = read.agent_sockets;
             if read.netns_names {
                 self.netns_search = NetnsSearch::All;
             }
+            self.has_new_files |= read.files;
             if read.netns_names || read.files {
                 let delay = SCAN_DELAY.max(self.last_scan_took * SCAN_DELAY_TIMES);
                 self.next_scan = self.next_scan.min(clock::now() + delay);
             }
         }
+        let changes = self.table.read()?;
+        update.changes_before_scan = self.withhold(changes, Self::may_change);
         if self.is_scanning
             && let Some(scan) = self.discovery.take()
         {
@@ -334,23 +355,62 @@ impl Follower {
         if !self.is_scanning && self.next_scan <= clock::now() {
             self.begin_scan();
         }
-        update.address_changes = self.table.take_address_changes();
+        update.address_changes = self.take_address_changes();
         Ok(update)
     }
 
-    /// Keeps back the changes of instances that are probably being deleted, and has the next scan decide, which
-    /// is due at once.
-    fn withhold(&mut self, changes: Vec<RoleChange>) -> Vec<RoleChange> {
-        let is_being_deleted = |change: &RoleChange| {
-            let is_held = || self.held.iter().any(|file| *file == change.instance.file);
-            change.to == Role::Fault(Fault::NoNetns) && is_held()
-        };
-        let (withheld, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_being_deleted);
-        if !withheld.is_empty() {
-            self.withheld.extend(withheld);
-            self.next_scan = clock::now();
+    fn take_address_changes(&mut self) -> Vec<AddressChange> {
+        let mut changes = self.withheld.take_cancelled();
+        changes.append(&mut self.table.take_address_changes());
+        changes
+    }
+
+    /// Keeps back the changes that `must_wait`, and has the next scan decide, which is due at once. Returns the others, each
+    /// after the earlier ones of its instance.
+    fn withhold(
+        &mut self,
+        changes: Vec<RoleChange>,
+        must_wait: fn(&Self, &RoleChange) -> bool,
+    ) -> Vec<RoleChange> {
+        let now = clock::now();
+        let mut others = Vec::new();
+        for change in changes {
+            if must_wait(self, &change) {
+                self.withheld.hold(change, now);
+                self.next_scan = now;
+            } else {
+                others.extend(self.withheld.after_earlier(change));
+            }
         }
         others
+    }
+
+    /// Whether the last scan does not say what a change means: the instance is probably being deleted, or its file is
+    /// changing now.
+    fn is_undecided(&self, change: &RoleChange) -> bool {
+        let is_held = || self.held.iter().any(|file| *file == change.instance.file);
+        change.to == Role::Fault(Fault::NoNetns) && is_held() || is_changing(&self.pending, change)
+    }
+
+    /// The same for a change after the last scan: keepalived may have loaded a changed file since, and then other
+    /// addresses decide the role.
+    fn may_change(&self, change: &RoleChange) -> bool {
+        let is_file_new = self.has_new_files || self.is_scanning_new_files;
+        let is_pending = is_file_new || self.pending.contains_key(&change.instance.file);
+        let is_ordinary = matches!(change.instance.origin, Origin::Keepalived | Origin::Container);
+        self.is_undecided(change) || change.from.is_some() && is_ordinary && is_pending
+    }
+
+    /// Has a namespace read again, because the audit has found that a role is wrong. `published` are the published roles:
+    /// one that is not the role here is corrected, too.
+    pub fn request_snapshot(
+        &mut self,
+        netns: Option<NetnsName>,
+        published: impl Fn(&InstanceId) -> Option<Role>,
+    ) {
+        let withheld = &self.withheld;
+        self.table.set_published(&netns, |id| published(id).filter(|_| !withheld.contains(id)));
+        self.table.request_snapshot(netns);
     }
 
     /// Waits until something has changed or a scan is due, and reads it.
@@ -365,4 +425,9 @@ impl Follower {
         }
         self.read()
     }
+}
+
+/// Whether the file of an instance is changing now.
+fn is_changing(pending: &HashMap<Arc<Path>, PendingEdit>, change: &RoleChange) -> bool {
+    pending.get(&change.instance.file) == Some(&PendingEdit::Changing) && change.from.is_some()
 }

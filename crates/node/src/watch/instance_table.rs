@@ -235,6 +235,21 @@ impl InstanceTable {
         self.pending.entry(name).or_insert_with(|| PendingRead::new(Trigger::Audit));
     }
 
+    /// Takes the published roles of the instances in a namespace for the known ones, so that the next read reports those
+    /// that are wrong.
+    pub fn set_published(
+        &mut self,
+        name: &Option<NetnsName>,
+        published: impl Fn(&InstanceId) -> Option<Role>,
+    ) {
+        let members = self.entries.get_mut(name).into_iter().flat_map(|entry| &mut entry.members);
+        for member in members {
+            if let Some(role) = published(&member.instance.id) {
+                member.set_published(role);
+            }
+        }
+    }
+
     /// Whether the namespace is to be read.
     pub fn is_pending(&self, name: &Option<NetnsName>) -> bool {
         self.pending.contains_key(name)
@@ -275,7 +290,11 @@ impl InstanceTable {
                 Some(false) => {
                     self.pending.insert(name, read);
                 }
-                None => {}
+                None => {
+                    if let Some(entry) = self.entries.get_mut(&name) {
+                        entry.fault_if_missing(&read, &mut self.recent_states, changes);
+                    }
+                }
             }
         }
         if self.is_resyncing && !self.pending.values().any(|read| read.is_resync) {
@@ -324,11 +343,7 @@ impl InstanceTable {
     fn fault_missing_namespaces(&mut self, changes: &mut Vec<RoleChange>) {
         let read = PendingRead::new(Trigger::Namespace);
         for entry in self.entries.values_mut() {
-            let Err(role) = &entry.location else { continue };
-            for member in &mut entry.members {
-                let states = &mut self.recent_states;
-                changes.extend(member.update(Err(role), &read, states));
-            }
+            entry.fault_if_missing(&read, &mut self.recent_states, changes);
         }
     }
 }

@@ -48,6 +48,18 @@ impl NetnsEntry {
         }
     }
 
+    /// Gives the instances the role for a namespace that cannot be read, if it is one.
+    pub(super) fn fault_if_missing(
+        &mut self,
+        read: &PendingRead,
+        recent: &mut Arc<[AddressState]>,
+        changes: &mut Vec<RoleChange>,
+    ) {
+        let Err(role) = &self.location else { return };
+        let members = self.members.iter_mut();
+        changes.extend(members.filter_map(|member| member.update(Err(role), read, recent)));
+    }
+
     /// When events may trigger the next snapshot.
     pub(super) fn ready_at(&self) -> Moment {
         self.rate_limiter.ready_at().max(self.paused_until)
@@ -108,6 +120,13 @@ impl FollowedInstance {
         let watched = instance.watched();
         let is_same = known.instance.netns == instance.netns && known.watched == watched;
         (Self { instance, watched, ..known }, is_same)
+    }
+
+    /// Takes the published role for the known one.
+    pub(super) fn set_published(&mut self, role: Role) {
+        if self.role.is_some() {
+            self.role = Some(role);
+        }
     }
 
     /// Whether [`Self::update`] would change the role.

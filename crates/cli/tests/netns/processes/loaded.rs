@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A file of keepalived that was edited: what keepalived has loaded decides roles and instances until it reloads.
+
+use vipwatch_testkit::keepalived::Keepalived;
+use vipwatch_testkit::wait_for;
+
+use super::{ProcessLab, conf, signal};
+use crate::http_server::HttpServer;
+use crate::support::{query_json, recorded, role, wait_for_role, write};
+
+const SECOND: &str = "192.0.2.8/24";
+
+impl ProcessLab {
+    /// The file with a second address.
+    fn longer_conf(&self) -> String {
+        self.conf().replace("  192.0.2.9/24", &format!("  {SECOND} dev eth0\n  192.0.2.9/24"))
+    }
+
+    fn edit(&self, text: &str) {
+        write(&self.lab.path().join("keepalived/keepalived.conf"), text);
+    }
+
+    fn reload(&self) {
+        signal("HUP", self.pid("keepalived.pid"));
+    }
+
+    fn wait_for_second(&self, is_there: bool) {
+        wait_for("keepalived to change its addresses", || {
+            (self.netns.addresses("eth0").contains(SECOND) == is_there).then_some(())
+        });
+    }
+
+    /// The recorded changes of the instances of this test.
+    fn own_records(&self) -> Vec<String> {
+        let mut records = recorded(&self.fixture);
+        records.retain(|record| record.contains(&self.name));
+        records
+    }
+
+    /// Waits until the node judges the role by this number of addresses.
+    #[track_caller]
+    fn wait_for_watched(&self, count: usize) {
+        wait_for("the addresses that decide the role", || {
+            let instance = &query_json(&self.fixture, &["show", &self.name])["instance"];
+            (instance["addresses"].as_array()?.len() == count).then_some(())
+        });
+    }
+}
+
+#[test]
+fn an_address_that_keepalived_has_not_loaded_makes_no_primary_partial() {
+    let lab = ProcessLab::new("APPENDED");
+    let server = HttpServer::new(&[]);
+    lab.fixture.configure(&format!(
+        "[[notify]]\ninstances = \"{}\"\n[[notify.webhook]]\nurl = \"{}\"\ndeliver = \"every\"\n",
+        lab.name, server.url
+    ));
+    let _keepalived = lab.start_keepalived();
+    let node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    lab.edit(&lab.longer_conf());
+    lab.wait_for_findings(&["keepalived-reload-pending"]);
+    assert_eq!(role(&lab.fixture, &lab.name), "primary");
+    // A node that starts meanwhile has not seen the content from before.
+    drop(node);
+    let _node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    lab.wait_for_watched(1);
+    let primary = format!("{} primary", lab.name);
+    assert_eq!(lab.own_records(), [primary.clone()]);
+    assert_eq!(server.accepted(), ["primary"]);
+
+    lab.reload();
+    lab.wait_for_watched(2);
+    lab.wait_for_findings(&[]);
+    assert_eq!(role(&lab.fixture, &lab.name), "primary");
+    assert_eq!(lab.own_records(), [primary]);
+}
+
+#[test]
+fn a_block_or_file_that_keepalived_still_runs_is_not_removed() {
+    let lab = ProcessLab::new("BLOCK");
+    let second = conf(&format!("{}_2", lab.name), 52, SECOND);
+    let both = format!("{}{second}", lab.conf());
+    let file = lab.directory("keepalived").join("keepalived.conf");
+    let keepalived = Keepalived::start_with(&lab.netns, file.parent().unwrap(), &both);
+    lab.wait_for_second(true);
+    let _node = lab.fixture.start();
+    let names = || super::ids(&lab.fixture, &lab.name);
+    let two = [lab.name.clone(), format!("{}_2", lab.name)];
+    wait_for("both instances", || (names() == two).then_some(()));
+    lab.edit(&lab.conf());
+    lab.wait_for_findings(&["keepalived-reload-pending"]);
+    assert_eq!(names(), two);
+    lab.reload();
+    wait_for("the removal", || (names() == two[..1]).then_some(()));
+    lab.wait_for_second(false);
+
+    std::fs::remove_file(&file).unwrap();
+    lab.fixture.wait_for_log("keepalived still runs with it");
+    assert_eq!(names(), two[..1]);
+    keepalived.stop();
+    wait_for("the removal", || names().is_empty().then_some(()));
+}
+
+#[test]
+fn a_reload_that_removes_an_address_makes_no_primary_partial() {
+    let lab = ProcessLab::new("SHORTER");
+    let _keepalived = lab.start_keepalived();
+    let _node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    for _ in 0..5 {
+        lab.edit(&lab.longer_conf());
+        lab.reload();
+        lab.wait_for_second(true);
+        lab.wait_for_watched(2);
+        lab.edit(&lab.conf());
+        lab.reload();
+        lab.wait_for_watched(1);
+    }
+    lab.netns.ip("address del 192.0.2.9/24 dev eth0");
+    let expected = ["primary", "backup"].map(|role| format!("{} {role}", lab.name));
+    wait_for("a change that the kernel shows", || (lab.own_records() == expected).then_some(()));
+}
+
+#[test]
+fn in_a_storm_of_reloads_no_published_role_differs_from_the_kernels() {
+    let lab = ProcessLab::new("STORM");
+    let _keepalived = lab.start_keepalived();
+    let _node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    for number in 0..100 {
+        let is_longer = number % 2 == 0;
+        lab.edit(&if is_longer { lab.longer_conf() } else { lab.conf() });
+        lab.reload();
+        // Every third edit is overtaken by the next one.
+        if number % 3 != 0 {
+            lab.wait_for_second(is_longer);
+        }
+    }
+    lab.wait_for_second(false);
+    lab.wait_for_watched(1);
+    lab.wait_for_findings(&[]);
+    assert_eq!(lab.own_records(), [format!("{} primary", lab.name)], "{}", lab.fixture.log());
+    lab.netns.ip("address del 192.0.2.9/24 dev eth0");
+    wait_for_role(&lab.fixture, &lab.name, "backup");
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The configuration that the process of a file has loaded. keepalived reads its files when it starts and at each reload:
+//! an edit changes no address before.
+
+use std::time::SystemTime;
+
+use vipwatch_core::keepalived::Configuration;
+
+use super::include::{ConfigRequest, load_copy};
+use crate::processes::{MAX_LOADED_BYTES, ProcessSource};
+
+/// What is known about the configuration that the process of a file has loaded.
+#[derive(Debug)]
+pub(super) enum LoadedConfig {
+    /// No running process is known to use the file.
+    NoProcess,
+    /// The process keeps no copy: it is a keepalived before 2.1.
+    NoCopy,
+    /// The copy is being written.
+    Changing,
+    /// The whole copy, and when it was written.
+    Known(Configuration, SystemTime),
+}
+
+/// Why the content of a file is not the one in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PendingEdit {
+    /// The file, or what its process has loaded, is changing now. After a reload, keepalived may not have changed its
+    /// addresses yet.
+    Changing,
+    /// The process has loaded another content, and wrote its copy at this time.
+    NotLoaded { loaded_at: SystemTime },
+}
+
+impl LoadedConfig {
+    /// Reads what the process `source` has loaded from the file of `request`.
+    pub(super) fn read(source: Option<&ProcessSource>, request: ConfigRequest<'_>) -> Self {
+        let Some(source) = source.filter(|source| source.is_running()) else {
+            return Self::NoProcess;
+        };
+        let Some(copy) = source.loaded_config() else { return Self::NoCopy };
+        let written = copy.written;
+        let text = copy.text(MAX_LOADED_BYTES).unwrap_or_default();
+        // ORDER: a reload that began during the read has changed the time.
+        let is_same = source.loaded_config().is_some_and(|copy| copy.written == written);
+        match load_copy(request, &text).filter(|_| is_same) {
+            Some(configuration) => Self::Known(configuration, written),
+            None => Self::Changing,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Role changes that are not reported yet: the next scan may show that the instance is gone, or that other addresses
+//! decide its role.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vipwatch_core::{Fault, InstanceId, Moment, Role};
+
+use crate::watch::instance_table::{AddressChange, RoleChange};
+
+/// The longest time that a change waits for a file that keeps changing.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct WithheldChange {
+    change: RoleChange,
+    since: Moment,
+}
+
+/// The withheld changes, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Withheld {
+    /// Those that the next scan decides.
+    waiting: Vec<WithheldChange>,
+    /// Those that the scan in progress decides, because it began after them.
+    in_decision: Vec<WithheldChange>,
+    /// The addresses of instances with changes that ended where they began.
+    cancelled: Vec<AddressChange>,
+}
+
+impl Withheld {
+    /// Withholds a change until the next scan.
+    pub(super) fn hold(&mut self, change: RoleChange, now: Moment) {
+        if !self.cancel(&change) {
+            self.waiting.push(WithheldChange { change, since: now });
+        }
+    }
+
+    /// A scan begins: it decides all changes that are withheld now.
+    pub(super) fn begin_scan(&mut self) {
+        self.in_decision.append(&mut self.waiting);
+    }
+
+    /// Whether a change of this instance is withheld.
+    pub(super) fn contains(&self, id: &InstanceId) -> bool {
+        self.in_decision.iter().chain(&self.waiting).any(|held| held.change.instance.id == *id)
+    }
+
+    /// A change that is not withheld, after the earlier ones of its instance.
+    pub(super) fn after_earlier(&mut self, newer: RoleChange) -> Vec<RoleChange> {
+        if self.cancel(&newer) {
+            return Vec::new();
+        }
+        let mut changes = self.take(&newer.instance.id);
+        changes.push(newer);
+        changes
+    }
+
+    fn take(&mut self, id: &InstanceId) -> Vec<RoleChange> {
+        let is_of_instance = |held: &mut WithheldChange| held.change.instance.id == *id;
+        let earlier = self.in_decision.extract_if(.., is_of_instance);
+        let all = earlier.chain(self.waiting.extract_if(.., is_of_instance));
+        all.map(|held| held.change).collect()
+    }
+
+    /// Forgets the changes of an instance if `newer` takes it back to the role from before they began: they are effects of
+    /// a configuration that is not in use any more. Returns whether it does.
+    fn cancel(&mut self, newer: &RoleChange) -> bool {
+        let RoleChange { instance, addresses, .. } = newer;
+        let held = self.in_decision.iter().chain(&self.waiting).map(|held| &held.change);
+        let mut earlier = held.filter(|change| change.instance.id == instance.id).peekable();
+        let first = earlier.peek().and_then(|change| change.from.as_ref());
+        let is_cancelled = first == Some(&newer.to)
+            && earlier.all(|change| change.to != Role::Fault(Fault::NoNetns));
+        if is_cancelled {
+            drop(self.take(&instance.id));
+            let addresses = Arc::clone(addresses);
+            self.cancelled.push(AddressChange { id: instance.id.clone(), addresses });
+        }
+        is_cancelled
+    }
+
+    /// The changes that the scan has decided. Those for which `is_open` waits for the next one.
+    pub(super) fn decided(
+        &mut self,
+        is_open: impl Fn(&RoleChange) -> bool,
+        now: Moment,
+    ) -> Vec<RoleChange> {
+        let (open, decided): (Vec<_>, Vec<_>) = std::mem::take(&mut self.in_decision)
+            .into_iter()
+            .partition(|held| is_open(&held.change) && now.since(held.since) < MAX_WAIT);
+        self.waiting.splice(..0, open);
+        decided.into_iter().map(|held| held.change).collect()
+    }
+
+    /// The addresses of the instances with cancelled changes, since the last call.
+    pub(super) fn take_cancelled(&mut self) -> Vec<AddressChange> {
+        std::mem::take(&mut self.cancelled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vipwatch_core::Trigger;
+
+    use super::*;
+    use crate::discovery::example;
+
+    fn change(from: Role, to: Role) -> RoleChange {
+        let (instance, addresses) = (Arc::new(example()), Arc::from([]));
+        let (from, trigger) = (Some(from), Trigger::Address);
+        RoleChange { instance, from, to, addresses, trigger, changer_port: None }
+    }
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::new(Duration::from_millis(milliseconds))
+    }
+
+    fn roles(changes: &[RoleChange]) -> Vec<Role> {
+        changes.iter().map(|change| change.to.clone()).collect()
+    }
+
+    const FAULT: Role = Role::Fault(Fault::NoNetns);
+    const PARTIAL: Role = Role::Partial { held: 1, total: 2 };
+
+    #[test]
+    fn a_change_that_waits_for_a_scan_is_not_reported_after_a_newer_one() {
+        let mut withheld = Withheld::default();
+        withheld.hold(change(Role::Primary, FAULT), at(0));
+        withheld.begin_scan();
+        assert!(withheld.contains(&example().id));
+        let changes = withheld.after_earlier(change(FAULT, Role::Backup));
+        assert_eq!(roles(&changes), [FAULT, Role::Backup]);
+        assert!(withheld.decided(|_| false, at(1)).is_empty(), "reported once");
+    }
+
+    #[test]
+    fn a_reload_that_replaces_an_address_is_no_change_of_the_role() {
+        let mut withheld = Withheld::default();
+        withheld.hold(change(Role::Primary, PARTIAL), at(0));
+        withheld.begin_scan();
+        withheld.hold(change(PARTIAL, Role::Backup), at(1));
+        assert_eq!(roles(&withheld.after_earlier(change(Role::Backup, Role::Primary))), []);
+        withheld.hold(change(Role::Primary, PARTIAL), at(2));
+        withheld.hold(change(PARTIAL, Role::Primary), at(3));
+        assert_eq!(withheld.take_cancelled().len(), 2);
+        withheld.begin_scan();
+        assert_eq!(roles(&withheld.decided(|_| false, at(4))), []);
+        // A namespace that was replaced is a change, also if the role is the same in the new one.
+        withheld.hold(change(Role::Backup, FAULT), at(5));
+        let changes = withheld.after_earlier(change(FAULT, Role::Backup));
+        assert_eq!(roles(&changes), [FAULT, Role::Backup]);
+    }
+
+    #[test]
+    fn a_file_that_never_settles_holds_no_change_back_for_ever() {
+        let mut withheld = Withheld::default();
+        withheld.hold(change(Role::Primary, Role::Backup), at(0));
+        for now in [100, 200] {
+            withheld.begin_scan();
+            assert!(withheld.decided(|_| true, at(now)).is_empty());
+        }
+        withheld.begin_scan();
+        assert_eq!(roles(&withheld.decided(|_| true, at(1000))), [Role::Backup]);
+    }
+}

@@ -181,13 +181,19 @@ impl Node {
     fn conclude_first_cause(&mut self, id: &InstanceId, reason: UnknownReason) {
         let cause = self.first_pending_cause(id);
         let cause = cause.unwrap_or_else(|| Arc::new(Cause::unknown(reason)));
-        self.conclude_cause(id, &cause);
+        for partner in self.conclude_cause(id, &cause) {
+            self.conclude_known_causes(&partner);
+        }
     }
 
-    /// Concludes the pending causes of an instance that follow from the evidence, in the order of the transitions.
+    /// Concludes the pending causes of an instance that follow from the evidence, in the order of the transitions; then
+    /// those of its partners. A sync group may have thousands of members.
     fn conclude_known_causes(&mut self, id: &InstanceId) {
-        while let Some(cause) = self.first_pending_cause(id) {
-            self.conclude_cause(id, &cause);
+        let mut ids = vec![id.clone()];
+        while let Some(id) = ids.pop() {
+            while let Some(cause) = self.first_pending_cause(&id) {
+                ids.extend(self.conclude_cause(&id, &cause));
+            }
         }
     }
 
@@ -205,20 +211,24 @@ impl Node {
         causes.find(|cause| is_certain(cause)).or(own)
     }
 
-    /// Publishes the cause of a transition, and notifies hooks and webhooks of the transition.
-    fn conclude_cause(&mut self, id: &InstanceId, cause: &Arc<Cause>) {
-        let Some(PendingCause { transition, reason, .. }) =
+    /// Publishes the cause of a transition, and notifies hooks and webhooks of the transition. Returns the partners that
+    /// know the cause now.
+    fn conclude_cause(&mut self, id: &InstanceId, cause: &Arc<Cause>) -> Vec<InstanceId> {
+        let Some(PendingCause { transition, reason, evidence, .. }) =
             self.pending_causes.remove_first(id, cause.kind)
         else {
-            return;
+            return Vec::new();
         };
         if transition.cause.is_some() {
             self.outlets.deliver_queued(&transition, reason);
-            return;
+            return Vec::new();
         }
         let transition = Transition { cause: Some(Arc::clone(cause)), ..(*transition).clone() };
         let transition = Arc::new(transition);
-        let partners = self.share_with_partners(&transition, cause);
+        // A cause that a partner has shared is known to all partners.
+        let is_shared = evidence.of_partner.is_some();
+        let partners =
+            if is_shared { Vec::new() } else { self.share_with_partners(&transition, cause) };
         // ORDER: as for a transition, targets come first and the log comes last.
         self.outlets.deliver_queued(&transition, reason);
         self.history.set_cause(transition.seq, cause_record(cause));
@@ -232,9 +242,7 @@ impl Node {
         });
         self.publish_cause_event(&transition, cause);
         log_cause(&transition, cause);
-        for partner in partners {
-            self.conclude_known_causes(&partner);
-        }
+        partners
     }
 
     /// The cause that follows from the evidence; `None` if more may come.

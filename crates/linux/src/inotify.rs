@@ -5,7 +5,7 @@
 //! drop-in, which runs a thousand times. The watcher reports *that* something changed; the caller then reads the
 //! directory. After an overflow of the event queue it reports a change of every topic.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,11 +27,43 @@ pub enum WatchTopic {
     AgentSockets,
 }
 
+/// Which names in a directory have been added or removed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ChangedNames {
+    /// None.
+    #[default]
+    None,
+    /// These; one that was not text is left out.
+    Some(BTreeSet<String>),
+    /// Any: events were lost, or the directory itself has changed.
+    Any,
+}
+
+impl ChangedNames {
+    /// Adds the names of later changes.
+    pub fn join(&mut self, later: Self) {
+        match (&mut *self, later) {
+            (Self::Any, _) | (_, Self::None) => {}
+            (Self::Some(names), Self::Some(more)) => names.extend(more),
+            (Self::None | Self::Some(_), later) => *self = later,
+        }
+    }
+
+    /// Whether this name may have changed.
+    pub fn contains(&self, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Some(names) => names.contains(name),
+            Self::Any => true,
+        }
+    }
+}
+
 /// Which topics have changed since the last read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DirectoryChanges {
     /// [`WatchTopic::NetnsNames`]
-    pub netns_names: bool,
+    pub netns_names: ChangedNames,
     /// [`WatchTopic::Files`] or [`WatchTopic::File`]
     pub files: bool,
     /// [`WatchTopic::AgentSockets`]
@@ -91,14 +123,21 @@ impl DirectoryWatcher {
                 Err(_) => break,
             };
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                changes = DirectoryChanges { netns_names: true, files: true, agent_sockets: true };
+                let netns_names = ChangedNames::Any;
+                changes = DirectoryChanges { netns_names, files: true, agent_sockets: true };
                 continue;
             }
             let Some(topics) = self.topics.get(&event.wd()) else { continue };
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
             for topic in topics {
                 match topic {
-                    WatchTopic::NetnsNames => changes.netns_names = true,
+                    WatchTopic::NetnsNames => {
+                        let names = name.map(|name| {
+                            let name = std::str::from_utf8(name).ok().map(str::to_owned);
+                            ChangedNames::Some(name.into_iter().collect())
+                        });
+                        changes.netns_names.join(names.unwrap_or(ChangedNames::Any));
+                    }
                     WatchTopic::Files => changes.files = true,
                     WatchTopic::AgentSockets => changes.agent_sockets = true,
                     WatchTopic::File(wanted) => {
@@ -130,7 +169,7 @@ mod tests {
     use super::*;
 
     const NO_CHANGE: DirectoryChanges =
-        DirectoryChanges { netns_names: false, files: false, agent_sockets: false };
+        DirectoryChanges { netns_names: ChangedNames::None, files: false, agent_sockets: false };
     const FILES: DirectoryChanges = DirectoryChanges { files: true, ..NO_CHANGE };
 
     fn touch(path: &Path) {
@@ -147,6 +186,23 @@ mod tests {
         touch(&directory.path().join("wanted"));
         assert_eq!(watcher.read(), FILES);
         assert_eq!(watcher.read(), NO_CHANGE);
+    }
+
+    #[test]
+    fn the_names_of_changed_namespaces_are_reported_and_a_lost_directory_is_any_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut watcher = DirectoryWatcher::new().unwrap();
+        watcher.watch(directory.path(), WatchTopic::NetnsNames).unwrap();
+        for name in ["a", "b"] {
+            touch(&directory.path().join(name));
+        }
+        let mut names = watcher.read().netns_names;
+        assert_eq!(names, ChangedNames::Some(["a".into(), "b".into()].into()));
+        assert!(names.contains("a") && !names.contains("c"));
+        std::fs::remove_dir_all(directory.path()).unwrap();
+        names.join(watcher.read().netns_names);
+        assert_eq!(names, ChangedNames::Any);
+        assert!(names.contains("c"));
     }
 
     #[test]

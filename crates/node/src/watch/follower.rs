@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vipwatch_core::{Fault, InstanceId, Moment, NetnsName, Role};
 use vipwatch_linux::clock;
-use vipwatch_linux::inotify::{DirectoryWatcher, WatchTopic};
+use vipwatch_linux::inotify::{ChangedNames, DirectoryWatcher, WatchTopic};
 use vipwatch_linux::netns::DIRECTORY;
 use vipwatch_linux::netns_watcher::NetnsWatcher;
 
@@ -26,7 +26,7 @@ use crate::discovery::{
 };
 use crate::processes::ProcessSource;
 use crate::watch::follower::withheld::Withheld;
-use crate::watch::instance_table::{AddressChange, InstanceTable, NetnsSearch, RoleChange};
+use crate::watch::instance_table::{AddressChange, InstanceTable, RoleChange};
 
 /// Time between two scans if no watched directory changes.
 const SCAN_INTERVAL: Duration = Duration::from_mins(5);
@@ -95,8 +95,8 @@ pub struct Follower {
     /// Whether the last scan found a file that is being written.
     is_unsettled: bool,
     next_scan: Moment,
-    /// What the next scan looks up: all namespaces if a name was added or removed since the last one.
-    netns_search: NetnsSearch,
+    /// The names that were added or removed since the last scan, which the next one looks up.
+    netns_search: ChangedNames,
     last_scan_took: Duration,
     /// Delay until the next attempt to open a namespace that has a name and cannot be opened.
     netns_retry: Duration,
@@ -134,7 +134,7 @@ impl Follower {
             problems: Vec::new(),
             is_unsettled: false,
             next_scan: clock::now(),
-            netns_search: NetnsSearch::All,
+            netns_search: ChangedNames::Any,
             last_scan_took: Duration::ZERO,
             netns_retry: SETTLE,
             agent_directories: Vec::new(),
@@ -238,13 +238,13 @@ impl Follower {
         self.problems.clone_from(&problems);
         self.is_unsettled = is_unsettled;
         let coverage = self.watch_directories();
-        let search = std::mem::replace(&mut self.netns_search, NetnsSearch::Unknown);
+        let search = std::mem::take(&mut self.netns_search);
         let is_follow_needed = is_changed
-            || search == NetnsSearch::All
+            || search != ChangedNames::None
             || self.table.has_unready_namespace()
             || self.table.has_ended_namespace();
         let followed = if is_follow_needed {
-            self.table.follow(instances.clone(), search)
+            self.table.follow(instances.clone(), &search)
         } else {
             Vec::new()
         };
@@ -298,7 +298,7 @@ impl Follower {
     /// Watches every directory in which a change can add, change or remove an instance or a namespace.
     fn watch_directories(&mut self) -> Coverage {
         let Some(watcher) = &mut self.directories else {
-            self.netns_search = NetnsSearch::All;
+            self.netns_search = ChangedNames::Any;
             return Coverage::Incomplete;
         };
         let others = self.wanted_directories.iter();
@@ -309,7 +309,7 @@ impl Follower {
         let mut coverage = match watcher.watch(Path::new(DIRECTORY), WatchTopic::NetnsNames) {
             Ok(false) => Coverage::Complete,
             other => {
-                self.netns_search = NetnsSearch::All;
+                self.netns_search = ChangedNames::Any;
                 if other.is_ok() { Coverage::New } else { Coverage::Incomplete }
             }
         };
@@ -332,11 +332,9 @@ impl Follower {
         if let Some(watcher) = &mut self.directories {
             let read = watcher.read();
             update.has_agent_sockets = read.agent_sockets;
-            if read.netns_names {
-                self.netns_search = NetnsSearch::All;
-            }
             self.has_new_files |= read.files;
-            if read.netns_names || read.files {
+            if read.netns_names != ChangedNames::None || read.files {
+                self.netns_search.join(read.netns_names);
                 let delay = SCAN_DELAY.max(self.last_scan_took * SCAN_DELAY_TIMES);
                 self.next_scan = self.next_scan.min(clock::now() + delay);
             }

@@ -30,6 +30,7 @@ use std::time::Duration;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::{InstanceId, Moment, NetnsName, RateLimit, Role, Trigger};
 use vipwatch_linux::clock;
+use vipwatch_linux::inotify::ChangedNames;
 use vipwatch_linux::monitor::WatchError;
 use vipwatch_linux::netns_query::NetnsRef;
 use vipwatch_linux::netns_watcher::{NetnsEvent, NetnsWatcher};
@@ -84,15 +85,6 @@ pub struct AddressChange {
 
 /// The name of a namespace; `None` for the node's own.
 type Name = Option<NetnsName>;
-
-/// Which namespaces to look up by name again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NetnsSearch {
-    /// Those that did not exist: no name was added or removed since the last search.
-    Unknown,
-    /// All of them: a name may stand for another namespace than before.
-    All,
-}
 
 /// All followed instances and their namespaces.
 #[derive(Debug)]
@@ -190,7 +182,7 @@ impl InstanceTable {
         let mut events = Vec::new();
         self.watcher.read(&mut events)?;
         let mut is_lost = false;
-        let mut is_deleted = false;
+        let mut deleted = Vec::new();
         for event in events {
             match event {
                 NetnsEvent::Address(netns, event) => {
@@ -203,15 +195,19 @@ impl InstanceTable {
                 }
                 // Ids are reused: the event may be about an older namespace that had the same id. So the
                 // namespaces are looked up.
-                NetnsEvent::Gone(netns) => is_deleted |= self.names.contains_key(&netns),
+                NetnsEvent::Gone(netns) => {
+                    deleted.extend(self.names.get(&netns).into_iter().flatten().cloned());
+                }
                 NetnsEvent::Lost => is_lost = true,
             }
         }
         let mut changes = Vec::new();
-        if is_deleted || is_lost {
-            for name in self.locate_namespaces(NetnsSearch::All) {
-                self.read_namespace(&name, &PendingRead::new(Trigger::Namespace), &mut changes);
-            }
+        let located = match is_lost {
+            true => self.locate_namespaces(&ChangedNames::Any),
+            false => self.locate_names(&deleted),
+        };
+        for name in located {
+            self.read_namespace(&name, &PendingRead::new(Trigger::Namespace), &mut changes);
         }
         if is_lost {
             self.overruns += 1;
@@ -220,8 +216,14 @@ impl InstanceTable {
             self.pending = self.entries.keys().map(|name| (name.clone(), read())).collect();
         }
         self.read_pending(&mut changes);
-        if is_deleted || is_lost {
+        if is_lost {
             self.fault_missing_namespaces(&mut changes);
+        }
+        for name in deleted {
+            if let Some(entry) = self.entries.get_mut(&name) {
+                let read = PendingRead::new(Trigger::Namespace);
+                entry.fault_if_missing(&read, &mut self.recent_states, &mut changes);
+            }
         }
         Ok(changes)
     }

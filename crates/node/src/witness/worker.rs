@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::witness::LinkWitness;
 use vipwatch_core::{ErrorChain, Moment, NetnsName};
 use vipwatch_linux::clock;
-use vipwatch_linux::inotify::{DirectoryWatcher, WatchTopic};
+use vipwatch_linux::inotify::{ChangedNames, DirectoryWatcher, WatchTopic};
 use vipwatch_linux::netns::{DIRECTORY, NetnsError, NetnsId};
 use vipwatch_linux::vrrp_capture::{
     CaptureId, CaptureMode, CaptureScratch, CaptureTables, OpenedCaptures,
@@ -59,6 +59,8 @@ pub(super) struct WitnessWorker {
     /// Whether the directory is watched. If not, the names are checked with every drain.
     is_watching_names: bool,
     names_check: Option<Moment>,
+    /// The names of namespaces that were added or removed since the last check.
+    changed_names: ChangedNames,
     next_drain: Moment,
     next_retry: Moment,
     scratch: CaptureScratch,
@@ -93,6 +95,7 @@ impl WitnessWorker {
             names: DirectoryWatcher::new().ok(),
             is_watching_names: false,
             names_check: None,
+            changed_names: ChangedNames::None,
             next_drain: now,
             next_retry: now,
             scratch: CaptureScratch::new(),
@@ -221,6 +224,7 @@ impl WitnessWorker {
         let watched = names.watch(Path::new(DIRECTORY), WatchTopic::NetnsNames);
         self.is_watching_names = watched.is_ok();
         if watched.unwrap_or(false) {
+            self.changed_names = ChangedNames::Any;
             self.names_check = Some(clock::now());
         }
     }
@@ -229,17 +233,24 @@ impl WitnessWorker {
     /// stands for another namespace now, and has sockets in new namespaces opened.
     fn check_names(&mut self) {
         let now = clock::now();
-        if self.names.as_mut().is_some_and(|names| names.read().netns_names) {
+        if let Some(names) = &mut self.names {
+            self.changed_names.join(names.read().netns_names);
+        }
+        if self.changed_names != ChangedNames::None {
             self.names_check.get_or_insert(now + NAMES_DELAY);
         }
         if self.names_check.is_none_or(|check| check > now) {
             return;
         }
         self.names_check = None;
+        let changed = std::mem::take(&mut self.changed_names);
         let mut current: BTreeMap<NetnsName, Option<NetnsId>> = BTreeMap::new();
         let mut gone: HashSet<LinkKey> = HashSet::new();
         for (key, link) in &mut self.links {
-            let Some(name) = &key.netns else { continue };
+            let Some(name) = key.netns.as_ref().filter(|name| changed.contains(name.as_str()))
+            else {
+                continue;
+            };
             if link.capture.is_none() {
                 link.retry_at = now;
                 continue;
@@ -284,6 +295,7 @@ impl WitnessWorker {
         let now = clock::now();
         self.next_drain = now + DRAIN_INTERVAL;
         if !self.is_watching_names {
+            self.changed_names = ChangedNames::Any;
             self.names_check = Some(now);
             self.check_names();
         }

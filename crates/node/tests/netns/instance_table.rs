@@ -12,13 +12,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::role::AddressState;
 use vipwatch_core::{Role, Trigger};
 use vipwatch_linux::clock;
+use vipwatch_linux::inotify::ChangedNames;
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::netns_watcher::NetnsWatcher;
 use vipwatch_node::audit::{Audit, SnapshotRequests};
 use vipwatch_node::discovery::{ConfigLocations, InstanceConfig, discover};
 use vipwatch_node::receiver::ReceiverHandle;
 use vipwatch_node::state::{InstanceEntry, StateStore};
-use vipwatch_node::watch::instance_table::{InstanceTable, NetnsSearch, RoleChange, SNAPSHOT_RATE};
+use vipwatch_node::watch::instance_table::{InstanceTable, RoleChange, SNAPSHOT_RATE};
 use vipwatch_testkit::{AddressEditor, Lab, TestNetns};
 
 const VIP: &str = "169.254.0.1/24";
@@ -76,7 +77,7 @@ impl RouterFixture {
     /// A table that follows all routers. Checks that it reports the first role of each.
     fn follow(&self) -> InstanceTable {
         let mut table = InstanceTable::open().unwrap();
-        let changes = table.follow(self.instances(), NetnsSearch::All);
+        let changes = table.follow(self.instances(), &ChangedNames::Any);
         assert_eq!(changes.len(), self.routers.len(), "one first role for each router");
         assert!(
             changes.iter().all(|change| change.from.is_none() && change.trigger == Trigger::Start)
@@ -167,7 +168,7 @@ fn a_snapshot_reads_the_namespace_of_the_router_and_not_that_of_the_watcher() {
     own.ip(&format!("address add {VIP} dev ha-1"));
     own.visit(|| {
         let mut table = InstanceTable::open().unwrap();
-        let changes = table.follow(fixture.instances(), NetnsSearch::All);
+        let changes = table.follow(fixture.instances(), &ChangedNames::Any);
         assert_eq!(summary(&changes[0]).1, "- backup start");
         fixture.routers[0].add_vip();
         let changes = read_changes(&mut table, 1);
@@ -186,7 +187,7 @@ fn a_namespace_that_is_deleted_and_created_again_is_followed() {
     let changes = read_changes(&mut table, 1);
     assert_eq!(summary(&changes[0]), (id.clone(), "primary fault namespace".to_owned()));
     let again = fixture.router(id.clone());
-    let changes = table.follow(fixture.instances(), NetnsSearch::All);
+    let changes = table.follow(fixture.instances(), &ChangedNames::Any);
     assert_eq!(changes.len(), 1, "the other routers do not change: {changes:?}");
     assert_eq!(summary(&changes[0]), (id.clone(), "fault backup namespace".to_owned()));
     again.add_vip();
@@ -204,7 +205,7 @@ fn a_namespace_that_is_replaced_before_the_table_reads_is_not_mistaken_for_the_o
     let Router { id, netns, .. } = fixture.routers.remove(0);
     netns.delete();
     let again = fixture.router(id);
-    let changes = table.follow(fixture.instances(), NetnsSearch::All);
+    let changes = table.follow(fixture.instances(), &ChangedNames::Any);
     assert_eq!(changes.last().map(|change| change.to.as_str()), Some("backup"), "{changes:?}");
     again.add_vip();
     let mut changes = table.read().unwrap();
@@ -248,7 +249,7 @@ fn events_about_other_links_and_addresses_cause_no_snapshots() {
     for watcher in [NetnsWatcher::open().unwrap(), NetnsWatcher::open_per_netns().unwrap()] {
         let fixture = RouterFixture::new(2);
         let mut table = InstanceTable::over(watcher);
-        table.follow(fixture.instances(), NetnsSearch::All);
+        table.follow(fixture.instances(), &ChangedNames::Any);
         let busy = &fixture.routers[0];
         busy.netns.add_link("tap0");
         read_all(&mut table);
@@ -492,7 +493,7 @@ fn another_address_of_a_partial_instance_changes_the_addresses_but_not_the_role(
     own.ip(&format!("address add {VIP} dev eth0"));
     own.visit(|| {
         let mut table = InstanceTable::open().unwrap();
-        let changes = table.follow(vec![instance_here(&[VIP, "192.0.2.9/24"])], NetnsSearch::All);
+        let changes = table.follow(vec![instance_here(&[VIP, "192.0.2.9/24"])], &ChangedNames::Any);
         assert_eq!(changes[0].to, Role::Partial { held: 1, total: 2 });
         assert_eq!(*changes[0].addresses, [AddressState::Held, AddressState::Absent]);
         // Both events are read together: the role between the two is not seen.
@@ -510,7 +511,7 @@ fn one_socket_per_namespace_reports_the_same_changes_and_keeps_no_namespace_aliv
     let mut fixture = RouterFixture::new(3);
     let mut table = InstanceTable::over(NetnsWatcher::open_per_netns().unwrap());
     assert!(table.watcher().fallback_reason().is_some());
-    let first = table.follow(fixture.instances(), NetnsSearch::All);
+    let first = table.follow(fixture.instances(), &ChangedNames::Any);
     assert_eq!(
         (first.len(), table.watcher().sockets()),
         (3, 4),
@@ -525,11 +526,11 @@ fn one_socket_per_namespace_reports_the_same_changes_and_keeps_no_namespace_aliv
     let Router { id, netns, .. } = fixture.routers.remove(1);
     netns.delete();
     // These sockets get no event about a deleted namespace: the table notices that the name is gone.
-    let changes = table.follow(fixture.instances(), NetnsSearch::All);
+    let changes = table.follow(fixture.instances(), &ChangedNames::Any);
     assert_eq!(summary(&changes[0]), (id.clone(), "primary fault namespace".to_owned()));
     assert_eq!(table.watcher().sockets(), 3, "the socket is closed");
     let again = fixture.router(id.clone());
-    let changes = table.follow(fixture.instances(), NetnsSearch::All);
+    let changes = table.follow(fixture.instances(), &ChangedNames::Any);
     assert_eq!(summary(&changes[0]), (id.clone(), "fault backup namespace".to_owned()));
     again.add_vip();
     assert_eq!(summary(&read_changes(&mut table, 1)[0]), (id, "backup primary address".to_owned()));
@@ -539,7 +540,7 @@ fn one_socket_per_namespace_reports_the_same_changes_and_keeps_no_namespace_aliv
 fn roles_match_the_kernel_after_an_event_storm_on_one_of_many_sockets() {
     let fixture = RouterFixture::new(3);
     let mut table = InstanceTable::over(NetnsWatcher::open_per_netns().unwrap());
-    table.follow(fixture.instances(), NetnsSearch::All);
+    table.follow(fixture.instances(), &ChangedNames::Any);
     assert_eq!((table.overruns(), table.resyncs()), (0, 0));
     let other = "10.9.9.9/32".parse().unwrap();
     let noisy = &fixture.routers[0];
@@ -562,7 +563,7 @@ fn events_of_the_watchers_own_namespace_are_read_although_it_has_an_id() {
     own.visit(|| {
         own.ip(&format!("netns set {} 77", own.name()));
         let mut table = InstanceTable::open().unwrap();
-        table.follow(vec![instance_here(&[VIP])], NetnsSearch::All);
+        table.follow(vec![instance_here(&[VIP])], &ChangedNames::Any);
         own.ip(&format!("address add {VIP} dev eth0"));
         assert_eq!(summary(&read_changes(&mut table, 1)[0]).1, "backup primary address");
     });

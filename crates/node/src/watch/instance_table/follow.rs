@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vipwatch_core::{InstanceId, NetnsName, Trigger};
+use vipwatch_linux::inotify::ChangedNames;
 use vipwatch_linux::netns::{self, NetnsId};
 
 use super::netns_entry::{FollowedInstance, NetnsEntry, locate};
 use super::pending_read::PendingRead;
-use super::{InstanceTable, Name, NetnsSearch, RoleChange};
+use super::{InstanceTable, Name, RoleChange};
 use crate::discovery::InstanceConfig;
 use crate::packed::pack;
 
@@ -19,7 +20,7 @@ impl InstanceTable {
     pub fn follow(
         &mut self,
         instances: Vec<Arc<InstanceConfig>>,
-        search: NetnsSearch,
+        search: &ChangedNames,
     ) -> Vec<RoleChange> {
         let mut unread = self.replace_instances(instances);
         let entries = &self.entries;
@@ -64,14 +65,16 @@ impl InstanceTable {
         changed
     }
 
-    /// Looks up which namespaces exist; returns the names of the new ones.
+    /// Looks up which namespaces exist, of those that did not exist and of `search`, each of which may stand for another
+    /// namespace than before; returns the names of the new ones.
     ///
     /// Neither the name nor the inode proves that a namespace is the same as before, because both are reused.
     /// That the kernel refers to it by the same id does.
-    pub(super) fn locate_namespaces(&mut self, search: NetnsSearch) -> Vec<Name> {
+    pub(super) fn locate_namespaces(&mut self, search: &ChangedNames) -> Vec<Name> {
         let mut new = Vec::new();
         for (name, entry) in &mut self.entries {
-            if search == NetnsSearch::Unknown && entry.location.is_ok() && !is_ended(name) {
+            let is_changed = name.as_ref().is_some_and(|name| search.contains(name.as_str()));
+            if !is_changed && entry.location.is_ok() && !is_ended(name) {
                 continue;
             }
             let known = entry.location.as_ref().ok().copied();
@@ -90,6 +93,39 @@ impl InstanceTable {
         pack(&mut self.names);
         let names = &self.names;
         self.watcher.keep_only(|netns| names.contains_key(&netns));
+        new
+    }
+
+    /// The same for these names only: a namespace was deleted, and there may be thousands of others.
+    pub(super) fn locate_names(&mut self, names: &[Name]) -> Vec<Name> {
+        let mut new = Vec::new();
+        let mut is_any_gone = false;
+        for name in names {
+            let Some(entry) = self.entries.get_mut(name) else { continue };
+            let known = entry.location.as_ref().ok().copied();
+            entry.location = locate(&mut self.watcher, name.as_ref(), known);
+            let found = entry.location.as_ref().ok().copied();
+            if found == known {
+                continue;
+            }
+            if let Some(known) = known
+                && let Some(others) = self.names.get_mut(&known)
+            {
+                others.retain(|other| other != name);
+                if others.is_empty() {
+                    self.names.remove(&known);
+                    is_any_gone = true;
+                }
+            }
+            if let Some(found) = found {
+                self.names.entry(found).or_default().push(name.clone());
+                new.push(name.clone());
+            }
+        }
+        if is_any_gone {
+            let names = &self.names;
+            self.watcher.keep_only(|netns| names.contains_key(&netns));
+        }
         new
     }
 

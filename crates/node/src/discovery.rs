@@ -127,6 +127,9 @@ pub struct DiscoveryResult {
     pub instances: Vec<Arc<InstanceConfig>>,
     /// The problems, sorted by file and line.
     pub problems: Vec<ConfigProblem>,
+    /// Whether instances may exist that are not in the list: a file or directory cannot be read, or has never had a valid
+    /// content, or a limit was exceeded.
+    pub may_hide_instances: bool,
     /// A file is being written: another scan is worthwhile after [`SETTLE`].
     pub is_unsettled: bool,
     /// Time until the first missing file counts as deleted; `None` if no file is missing.

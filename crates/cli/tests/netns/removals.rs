@@ -3,6 +3,7 @@
 
 use vipwatch_testkit::{Lab, NodeFixture, run, wait_for};
 
+use crate::http_server::HttpServer;
 use crate::support::{
     ADD_VIP, fixture_with, instance_conf, vi_1_conf, wait_for_content, wait_for_role, write,
     write_hook,
@@ -84,4 +85,25 @@ fn a_file_that_is_missing_when_the_node_starts_removes_no_instance() {
     let count = "SELECT count(*) FROM transition WHERE instance = 'VI_1'";
     assert_eq!(sql(&fixture, count), "1", "the role of VI_1 has not changed");
     wait_for_role(&fixture, "VI_1", "backup");
+}
+
+#[test]
+fn a_note_about_the_configuration_does_not_suppress_a_removal() {
+    let lab = Lab::new();
+    let mixed = instance_conf("VI_1", "eth0", &["192.0.2.9/24"])
+        .replace("192.0.2.9/24", "192.0.2.9/24\n  2001:db8::9/64");
+    let (netns, fixture) = fixture_with(&lab, &[mixed.clone(), db_conf()]);
+    let server = HttpServer::new(&[]);
+    fixture.configure(&format!("[[notify]]\n[[notify.webhook]]\nurl = \"{}\"\n", server.url));
+    let node = fixture.start();
+    wait_for("both roles", || (server.accepted() == ["backup", "backup"]).then_some(()));
+    assert!(fixture.run_text(&["doctor"]).contains("configuration-problem"));
+    assert!(node.stop().success());
+    write(&fixture.keepalived_conf(), &format!("net_namespace {}\n{mixed}", netns.name()));
+    let _node = fixture.start();
+    // Only a removal has no new role.
+    let is_removal = |body: &serde_json::Value| body["id"] == "DB" && body["to"].is_null();
+    wait_for("the removal", || {
+        server.accepted_bodies().last().is_some_and(is_removal).then_some(())
+    });
 }

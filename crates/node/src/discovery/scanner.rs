@@ -217,6 +217,7 @@ impl ConfigScanner {
             if result.instances.len() >= MAX_INSTANCES {
                 let text = format!("more than {MAX_INSTANCES} instances: the rest is not followed");
                 result.problem(&instance.file, None, text);
+                result.may_hide_instances = true;
                 break;
             }
             let mut instance = Arc::clone(instance);
@@ -244,6 +245,7 @@ impl ConfigScanner {
         }
         self.renamed = renamed;
         for file in self.files.values() {
+            result.may_hide_instances |= !file.is_valid;
             result.problems.extend(file.problems.iter().cloned());
         }
     }
@@ -286,6 +288,7 @@ impl ConfigScanner {
                 let text = format!("the directory has more than {MAX_ROUTERS} entries");
                 let problem = ConfigProblem::new(&ha_confs, None, text);
                 result.problems.push(problem.with_last_valid());
+                result.may_hide_instances = true;
             }
             Ok(entries) => {
                 let routers = entries.iter().filter(is_directory).map(router);
@@ -298,6 +301,7 @@ impl ConfigScanner {
                 let text = format!("cannot list the directory: {error}");
                 let problem = ConfigProblem::new(&ha_confs, None, text);
                 result.problems.push(problem.with_last_valid());
+                result.may_hide_instances = true;
             }
         }
     }

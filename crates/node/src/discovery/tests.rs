@@ -168,6 +168,20 @@ fn a_named_pipe_instead_of_a_file_does_not_block_the_scan() {
     );
 }
 
+#[test]
+fn a_note_hides_no_instance_and_a_file_that_cannot_be_read_may() {
+    let (directory, mut locations) = temporary_locations();
+    let text = instance("A", "192.0.2.9 dev ha-1\n  2001:db8::1");
+    write(&locations.keepalived[0], &text);
+    let discovery = discover(&locations);
+    assert_eq!(discovery.problems.len(), 1, "{:?}", discovery.problems);
+    assert!(!discovery.may_hide_instances);
+    let unreadable = directory.path().join("etc/other.conf");
+    std::fs::create_dir(&unreadable).unwrap();
+    locations.keepalived.push(unreadable);
+    assert!(discover(&locations).may_hide_instances);
+}
+
 fn source(file: &Path, netns: ProcessNetns) -> ProcessSource {
     let process = Some(ProcessId { pid: 7, started: 1 });
     ProcessSource { file: file.into(), netns, config_id: None, process, is_foreign: false }

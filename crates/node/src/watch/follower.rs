@@ -92,7 +92,7 @@ pub struct Follower {
     table: InstanceTable,
     instances: Vec<Arc<InstanceConfig>>,
     problems: Vec<ConfigProblem>,
-    /// Whether the last scan found a file that is being written.
+    /// Whether the last scan may have missed instances.
     is_unsettled: bool,
     next_scan: Moment,
     /// The names that were added or removed since the last scan, which the next one looks up.
@@ -169,10 +169,9 @@ impl Follower {
         &self.instances
     }
 
-    /// Whether the last scan has read every file, and found no problem: an instance that it did not find is not
-    /// configured.
+    /// Whether the last scan has read every file: an instance that it did not find is not configured.
     pub fn is_settled(&self) -> bool {
-        !self.is_unsettled && self.problems.is_empty()
+        !self.is_unsettled
     }
 
     /// The file descriptors to poll: [`Self::read`] is due when one of them is readable.
@@ -227,7 +226,8 @@ impl Follower {
         (self.wanted_directories, self.router_files, self.held) = (directories, router_files, held);
         self.pending = pending;
         self.is_scanning_new_files = false;
-        let DiscoveryResult { instances, problems, is_unsettled, hold_ends_in } = result;
+        let DiscoveryResult { instances, problems, may_hide_instances, is_unsettled, hold_ends_in } =
+            result;
         let is_same = |(a, b): (&Arc<InstanceConfig>, &Arc<InstanceConfig>)| Arc::ptr_eq(a, b);
         let is_changed = instances.len() != self.instances.len()
             || !instances.iter().zip(&self.instances).all(is_same);
@@ -236,7 +236,7 @@ impl Follower {
         }
         let has_new_problems = problems != self.problems;
         self.problems.clone_from(&problems);
-        self.is_unsettled = is_unsettled;
+        self.is_unsettled = is_unsettled || may_hide_instances || hold_ends_in.is_some();
         let coverage = self.watch_directories();
         let search = std::mem::take(&mut self.netns_search);
         let is_follow_needed = is_changed

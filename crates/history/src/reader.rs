@@ -78,7 +78,8 @@ pub struct LastRole {
 pub struct FlapCount {
     /// The id of the instance.
     pub instance: String,
-    /// The number of transitions, without those that a start of the node recorded.
+    /// The number of transitions, without those that a start of the node recorded, and without steps to `partial`: with
+    /// several addresses, most transitions have such a step of some milliseconds.
     pub transitions: i64,
     /// The number of transitions to `primary`.
     pub primary: i64,
@@ -212,7 +213,7 @@ impl Reader {
     pub fn flaps(&self, since: i64) -> Result<Vec<FlapCount>, HistoryError> {
         let mut statement = self.connection.prepare(
             "SELECT instance, count(*), sum(to_role = 'primary'), min(at), max(at) FROM transition \
-             WHERE at >= ?1 AND from_role <> to_role AND trigger <> 'start' \
+             WHERE at >= ?1 AND from_role <> to_role AND to_role <> 'partial' AND trigger <> 'start' \
              GROUP BY instance ORDER BY 2 DESC, 1",
         )?;
         let rows = statement.query_map([since], |row| {
@@ -363,25 +364,32 @@ mod tests {
     }
 
     #[test]
-    fn flaps_are_counted_without_the_transitions_of_a_start() {
+    fn a_failover_of_several_addresses_counted_twice_as_flapping() {
+        let steps = [
+            ("a", None, "backup"),
+            ("a", Some("backup"), "partial"),
+            ("a", Some("partial"), "primary"),
+            ("a", Some("primary"), "partial"),
+            ("a", Some("partial"), "backup"),
+        ];
+        let (_directory, reader) = recorded(&steps);
+        assert_eq!(reader.flaps(0).unwrap()[0].transitions, 2);
+    }
+
+    /// A history with these steps of instances, ten milliseconds apart.
+    fn recorded(steps: &[(&str, Option<&str>, &str)]) -> (tempfile::TempDir, Reader) {
         let directory = tempfile::tempdir().unwrap();
         let keep = Retention { age: std::time::Duration::MAX, ..Retention::default() };
         let (writer, _) = Writer::open(directory.path(), keep).unwrap();
-        let steps = [
-            ("a", None, "backup"),
-            ("a", Some("backup"), "primary"),
-            ("a", Some("primary"), "backup"),
-            ("b", None, "primary"),
-        ];
         for (seq, (instance, from, to)) in (1..).zip(steps) {
             let trigger = if from.is_none() { "start" } else { "address" };
             let record = Record {
                 seq,
                 at: seq * 10,
-                instance: instance.to_owned(),
+                instance: (*instance).to_owned(),
                 netns: None,
                 from: from.map(str::to_owned),
-                to: to.to_owned(),
+                to: (*to).to_owned(),
                 trigger: trigger.to_owned(),
                 reason: None,
                 cause: None,
@@ -390,6 +398,17 @@ mod tests {
         }
         drop(writer);
         let reader = Reader::open(directory.path()).unwrap();
+        (directory, reader)
+    }
+
+    #[test]
+    fn flaps_are_counted_without_the_transitions_of_a_start() {
+        let (_directory, reader) = recorded(&[
+            ("a", None, "backup"),
+            ("a", Some("backup"), "primary"),
+            ("a", Some("primary"), "backup"),
+            ("b", None, "primary"),
+        ]);
         let flaps = reader.flaps(0).unwrap();
         let expected =
             FlapCount { instance: "a".to_owned(), transitions: 2, primary: 1, first: 20, last: 30 };

@@ -21,7 +21,10 @@ impl TransitionLog {
     /// Logs a transition. Returns true if the instance begins to flap with it.
     pub(super) fn log(&mut self, transition: &Transition) -> bool {
         log_role(transition, transition.from);
-        let is_change = transition.trigger != Trigger::Start && transition.from.is_some();
+        // With several addresses, most transitions have a step to `partial`.
+        let is_change = transition.trigger != Trigger::Start
+            && transition.from.is_some()
+            && transition.to.kind() != RoleKind::Partial;
         let id = &transition.instance.id;
         let begins_to_flap = is_change && self.flaps.count(id, transition.read_at);
         if begins_to_flap {

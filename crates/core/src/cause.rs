@@ -145,7 +145,7 @@ impl CauseKind {
 pub enum UnknownReason {
     /// Adverts are not captured on the link of the instance.
     NotCaptured,
-    /// The capture began too late, or adverts were lost.
+    /// The capture began too late, or adverts were lost or cannot be decoded.
     CaptureIncomplete,
     /// The processes of keepalived cannot be read, or are not looked for.
     ProcessesNotRead,

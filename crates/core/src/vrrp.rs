@@ -57,6 +57,16 @@ impl VrrpVersion {
             Self::V3 => 3,
         }
     }
+
+    /// The interval in adverts, to which keepalived rounds: whole seconds in version 2, hundredths in version 3.
+    pub fn wire_interval(self, interval: Duration) -> Duration {
+        let (unit, max) = match self {
+            Self::V2 => (Duration::from_secs(1), 255),
+            Self::V3 => (Duration::from_millis(10), 4_095),
+        };
+        let units = (interval + unit / 2).as_micros() / unit.as_micros();
+        unit * u32::try_from(units).unwrap_or(max).clamp(1, max)
+    }
 }
 
 /// The address family of an advert: that of its addresses and of its IP header.

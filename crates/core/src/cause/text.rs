@@ -78,7 +78,7 @@ fn unknown_text(evidence: &Evidence) -> String {
             "adverts are not captured on this link ([witness] in the configuration)".to_owned()
         }
         UnknownReason::CaptureIncomplete => {
-            "the capture of adverts began too late, or adverts were lost".to_owned()
+            "the capture of adverts began too late, or adverts were lost or cannot be decoded".to_owned()
         }
         UnknownReason::ProcessesNotRead => "the processes of keepalived cannot be read".to_owned(),
         UnknownReason::AdvertsIgnored => format!(

@@ -192,6 +192,20 @@ fn a_trailer_of_another_length_or_type_is_an_error_of_its_own() {
 }
 
 #[test]
+fn an_interval_is_rounded_as_keepalived_rounds_it() {
+    let wire = |version: VrrpVersion, millis| {
+        version.wire_interval(Duration::from_millis(millis)).as_millis()
+    };
+    for (configured, rounded) in [(125, 130), (333, 330), (75, 80), (1, 10), (41_000, 40_950)] {
+        assert_eq!(wire(VrrpVersion::V3, configured), rounded);
+    }
+    for (configured, rounded) in [(300, 1_000), (1_499, 1_000), (1_500, 2_000), (255_700, 255_000)]
+    {
+        assert_eq!(wire(VrrpVersion::V2, configured), rounded);
+    }
+}
+
+#[test]
 fn a_forwarded_advert_is_refused_unless_it_is_unicast() {
     assert_eq!(changed(V2, |packet| packet[8] = 254), Err(AdvertError::HopLimit));
     assert_eq!(changed(V3_IPV6, |packet| packet[7] = 64), Err(AdvertError::HopLimit));

@@ -449,6 +449,7 @@ fn flapping(flaps: Vec<FlapCount>) -> Vec<FindingItem> {
 #[cfg(test)]
 mod tests {
     use vipwatch_core::Role;
+    use vipwatch_core::keepalived::ProtocolSettings;
 
     use super::*;
     use crate::discovery::example;
@@ -464,6 +465,29 @@ mod tests {
         let found: Vec<FindingItem> = failed_deliveries(&entry).collect();
         assert_eq!(found[0].since, known_timestamp(at(5000)));
         assert_eq!((found[0].name.as_str(), found.len()), ("hook-failed", 1));
+    }
+
+    #[test]
+    fn a_unicast_instance_clashes_only_with_one_that_has_a_common_peer() {
+        let clashing = |peers: [&[&str]; 2]| {
+            let mut view = PublishedState::default();
+            for (id, peers) in ["A", "B"].into_iter().zip(peers) {
+                let mut instance = example();
+                instance.id = id.parse().unwrap();
+                let vrrp = Arc::make_mut(&mut instance.vrrp);
+                vrrp.unicast_peers = peers.iter().map(|peer| peer.parse().unwrap()).collect();
+                vrrp.protocol = vrrp
+                    .protocol
+                    .map(|protocol| ProtocolSettings { is_unicast: !peers.is_empty(), ..protocol });
+                let entry = InstanceEntry::new(Arc::new(instance), Role::Backup, Arc::from([]));
+                view.entries.insert(id.parse().unwrap(), Arc::new(entry));
+            }
+            clashes(&view).iter().any(|item| item.name == "vrid-clash")
+        };
+        assert!(clashing([&[], &[]]));
+        assert!(!clashing([&[], &["192.0.2.8"]]));
+        assert!(!clashing([&["192.0.2.9"], &["192.0.2.8"]]));
+        assert!(clashing([&["192.0.2.8", "192.0.2.9"], &["192.0.2.9"]]));
     }
 
     #[test]

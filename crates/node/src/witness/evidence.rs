@@ -132,16 +132,10 @@ pub(crate) fn router_key(instance: &InstanceConfig) -> Option<RouterKey> {
 /// The settings of an instance in the configuration, as far as adverts show them.
 pub(crate) fn configured_settings(instance: &InstanceConfig) -> OwnSettings {
     let protocol = instance.vrrp.protocol;
-    let is_whole = |interval: &Duration| interval.subsec_nanos() == 0;
-    // In version 2 keepalived rounds a fraction of a second.
-    let interval = protocol.map(|protocol| {
-        let interval = advert_interval(instance);
-        Some(interval).filter(|one| protocol.version == VrrpVersion::V3 || is_whole(one))
-    });
     let advertised = instance.vrrp.addresses.iter().filter(|address| !address.is_excluded);
     OwnSettings {
         version: protocol.map(|protocol| protocol.version),
-        interval: interval.flatten(),
+        interval: protocol.map(|_| advert_interval(instance)),
         authentication: protocol.map(|protocol| protocol.authentication),
         addresses: protocol.map(|_| advertised.map(|address| address.cidr.addr()).collect()),
         unicast_peers: instance.vrrp.unicast_peers.clone(),
@@ -149,9 +143,11 @@ pub(crate) fn configured_settings(instance: &InstanceConfig) -> OwnSettings {
     }
 }
 
-/// The interval of an instance's adverts.
+/// The interval of an instance's adverts, as they announce it.
 pub(crate) fn advert_interval(instance: &InstanceConfig) -> Duration {
-    instance.vrrp.advert_interval.unwrap_or(DEFAULT_INTERVAL)
+    let interval = instance.vrrp.advert_interval.unwrap_or(DEFAULT_INTERVAL);
+    let protocol = instance.vrrp.protocol;
+    protocol.map_or(interval, |protocol| protocol.version.wire_interval(interval))
 }
 
 /// The time without adverts after which an instance takes over, by its configuration.
@@ -159,4 +155,33 @@ pub(crate) fn expected_down_interval(instance: &InstanceConfig) -> Duration {
     let version = instance.vrrp.protocol.map_or(VrrpVersion::V2, |protocol| protocol.version);
     let priority = instance.vrrp.priority.unwrap_or(DEFAULT_PRIORITY);
     master_down_interval(version, advert_interval(instance), priority)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use vipwatch_core::keepalived::ProtocolSettings;
+    use vipwatch_core::vrrp::VrrpAuthentication;
+
+    use super::*;
+    use crate::discovery::example;
+
+    #[test]
+    fn an_interval_that_keepalived_rounds_is_no_difference_to_the_peer() {
+        let mut instance = example();
+        let vrrp = Arc::make_mut(&mut instance.vrrp);
+        vrrp.advert_interval = Some(Duration::from_millis(125));
+        let own = |version| ProtocolSettings {
+            version,
+            authentication: VrrpAuthentication::None,
+            is_unicast: false,
+        };
+        vrrp.protocol = Some(own(VrrpVersion::V3));
+        let settings = configured_settings(&instance);
+        assert_eq!(settings.interval, Some(Duration::from_millis(130)));
+        Arc::make_mut(&mut instance.vrrp).protocol = Some(own(VrrpVersion::V2));
+        let settings = configured_settings(&instance);
+        assert_eq!(settings.interval, Some(Duration::from_secs(1)));
+    }
 }

@@ -4,6 +4,18 @@
 use super::*;
 
 #[test]
+fn a_peer_with_adverts_that_cannot_be_decoded_is_not_silent() {
+    let mut witness = witness();
+    advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 23_600, AT - 3_600);
+    let mut future = packet(2, 150);
+    future[20] = 0x71;
+    let (origin, clock) = (AdvertOrigin::Foreign, Duration::ZERO);
+    witness.observe(WitnessedPacket { bytes: &future, origin, at: at(AT - 2_600), clock });
+    let text = Facts::gained(witness).text();
+    assert!(text.contains("cannot be decoded"), "{text}");
+}
+
+#[test]
 fn a_backup_takes_over_from_a_silent_a_leaving_or_a_weaker_peer() {
     let mut silent = witness();
     advertise(&mut silent, AdvertOrigin::Foreign, 150, AT - 23_600, AT - 3_600);

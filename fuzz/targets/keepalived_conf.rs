@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vipwatch_core::keepalived::{Source, configuration};
+use vipwatch_core::keepalived::{Program, Source, configuration};
 use vipwatch_fuzz::Budget;
 
 /// A few lines can stand for 16 MiB: repetitions, and definitions that refer to themselves.
@@ -14,7 +14,7 @@ const BUDGET: Budget = Budget { memory: 64 << 20, work: 1 << 30 };
 fuzz_target!(|text: &str| BUDGET.run(text.len(), || {
     let mut problems = Vec::new();
     let first = Source::alone(text.to_owned());
-    for instance in configuration(first, &mut (), "node", &mut problems).instances {
+    for instance in configuration(first, &mut (), Program::default(), &mut problems).instances {
         assert!(!instance.addresses.is_empty(), "{instance:?}");
     }
 }));

@@ -5,7 +5,7 @@
 //!   files ── lines ──► logical lines ── blocks ──► statements ── draft ──► instances ── vmac ──► links
 //! ```
 //!
-//! Every step does the same as keepalived 2.2.7, also with invalid text. Where the result may differ, a
+//! Every step does the same as the keepalived in [`Program`], also with invalid text. Where the result may differ, a
 //! [`Problem`] says so. The module opens no files: the caller does, with [`Files`].
 
 mod auth_hmac;
@@ -23,6 +23,7 @@ mod repeat;
 mod routing;
 mod sync_group;
 mod text;
+mod version;
 mod vmac;
 mod vrrp;
 
@@ -32,4 +33,8 @@ pub use lines::{ConfigurationText, Files, Include, Source};
 pub use loaded::loaded_parts;
 pub use problem::{FilePosition, Impact, Message, Problem};
 pub use routing::{VirtualRoute, VirtualRule};
-pub use vrrp::{Configuration, ProtocolSettings, VirtualAddress, VrrpInstance, configuration};
+pub use version::Version;
+pub use vrrp::{
+    Configuration, Program, ProtocolSettings, StartupDelay, VirtualAddress, VrrpInstance,
+    configuration,
+};

@@ -435,8 +435,12 @@ pub fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
 
 /// When a process started.
 pub fn start_time(id: ProcessId) -> SystemTime {
-    let since_boot = Duration::from_millis(id.started.saturating_mul(1000) / ticks_per_second());
-    boot_time() + since_boot
+    boot_time() + started_after_boot(id)
+}
+
+/// The time between the boot and the start of a process.
+pub fn started_after_boot(id: ProcessId) -> Duration {
+    Duration::from_millis(id.started.saturating_mul(1000) / ticks_per_second())
 }
 
 /// When a process started, on both clocks.
@@ -451,10 +455,13 @@ fn ticks_per_second() -> u64 {
 
 /// When the kernel booted. It is read again each time, because the clock may be set.
 fn boot_time() -> SystemTime {
+    SystemTime::now().checked_sub(since_boot()).unwrap_or(UNIX_EPOCH)
+}
+
+/// The time since the boot.
+pub fn since_boot() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
-    let since_boot = clock_gettime(ClockId::Boottime);
-    let since_boot = Duration::try_from(since_boot).unwrap_or_default();
-    SystemTime::now().checked_sub(since_boot).unwrap_or(UNIX_EPOCH)
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
 /// Whether an error means that the process has ended.

@@ -291,6 +291,11 @@ impl Audit {
         facts.duplicates = self.store.duplicates.of(&entry.instance.id);
         let keepalived =
             processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
+        if processes.as_ref().is_some_and(|view| view.is_held_back(&entry.instance))
+            && let Some(adverts) = &mut facts.adverts
+        {
+            adverts.silence = None;
+        }
         let group = groups.facts(&self.store, &entry.instance);
         let known = KnownTimes {
             processes: keepalived

@@ -30,6 +30,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vipwatch_core::keepalived::Version;
+
 use crate::processes::KeepalivedTable;
 
 #[cfg(test)]
@@ -62,6 +64,8 @@ pub struct ConfigLocations {
     /// The configuration id, which decides keepalived's conditional lines (`@id`), as its option `-i` does.
     /// `None`: the host name without its domain.
     pub config_id: Option<String>,
+    /// The version of keepalived for files that no process with a known version uses.
+    pub version: Version,
 }
 
 impl ConfigLocations {
@@ -83,6 +87,7 @@ impl Default for ConfigLocations {
             has_processes: true,
             has_containers: false,
             config_id: None,
+            version: Version::NEWEST,
         }
     }
 }
@@ -169,6 +174,7 @@ pub mod fuzzing {
     use std::io::Write;
     use std::path::{Path, PathBuf};
 
+    use vipwatch_core::keepalived::Program;
     use vipwatch_linux::root_directory::RootDirectory;
 
     use super::include::{self, Author, ConfigRequest};
@@ -195,7 +201,8 @@ pub mod fuzzing {
         let loaded = include::load(ConfigRequest {
             root: &tree.root,
             file: Path::new("/first.conf"),
-            config_id: "node",
+            program: Program { config_id: "node", ..Program::default() },
+            process: None,
             author: Author::Operator,
         });
         loaded.configuration.instances.into_iter().map(|instance| instance.name).collect()

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vipwatch_core::NetnsName;
+use vipwatch_core::keepalived::Version;
 use vipwatch_linux::clock::Stamp;
 use vipwatch_linux::process_table::{self, MemoryFile, ProcessId};
 
@@ -53,6 +54,8 @@ pub struct ProcessSource {
     pub netns: ProcessNetns,
     /// The configuration id of its command line; `None` without the option.
     pub config_id: Option<String>,
+    /// The version of its executable; `None` if it is not known.
+    pub version: Option<Version>,
     /// The process; `None` for one of an earlier run.
     pub process: Option<ProcessId>,
     /// Whether the process is in a container; see [`KeepalivedProcess::is_foreign`].

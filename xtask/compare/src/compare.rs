@@ -2,10 +2,12 @@
 //! Compares files until one differs. That file is reduced to the lines that cause the difference, and kept.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use vipwatch_core::keepalived::Version;
 use vipwatch_node::discovery::{ConfigLocations, DiscoveryResult, discover};
-use vipwatch_testkit::{Dump, DumpInstance, DumpLab, Random};
+use vipwatch_testkit::{Dump, DumpInstance, DumpLab, Random, keepalived};
 
 use crate::mutation::mutated;
 
@@ -139,6 +141,12 @@ fn write(directory: &Path, sample: &Sample) -> Result<(), String> {
     write("included.conf", &sample.included)
 }
 
+/// The version of the keepalived that reads the samples.
+static VERSION: LazyLock<Version> = LazyLock::new(|| {
+    let version = keepalived::version(&keepalived::program());
+    Version::in_executable(format!("Keepalived v{version} ").as_bytes()).expect("a version")
+});
+
 /// Compares what keepalived and discovery read from a sample.
 fn compare(lab: &DumpLab, sample: &Sample) -> Comparison {
     let directory: PathBuf = lab.path().join("sample");
@@ -150,6 +158,7 @@ fn compare(lab: &DumpLab, sample: &Sample) -> Comparison {
         neutron: directory.join("neutron"),
         keepalived: vec![file.clone()],
         config_id: Some(CONFIG_ID.to_owned()),
+        version: *VERSION,
         ..ConfigLocations::default()
     });
     let problems: Vec<&str> =
@@ -191,7 +200,7 @@ fn ours(discovery: &DiscoveryResult) -> Vec<String> {
             name: vrrp.name.clone(),
             vrid: number(vrrp.vrid),
             priority: number(vrrp.priority),
-            interface: vrrp.interface.to_string(),
+            interface: vrrp.interface_name(),
             addresses: addresses.collect(),
         };
         instance.to_string()

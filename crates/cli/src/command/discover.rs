@@ -81,7 +81,7 @@ fn discovered(instance: &InstanceConfig) -> DiscoveredInstance {
         origin: origin.word(),
         netns: netns.as_ref().map(ToString::to_string),
         name: vrrp.name.clone(),
-        interface: vrrp.interface.to_string(),
+        interface: vrrp.interface_name(),
         vrid: vrrp.vrid,
         priority: vrrp.priority,
         advert_interval: vrrp.advert_interval.map(|span| span.as_secs_f64()),

@@ -5,6 +5,7 @@ use super::keywords::{Keyword, KeywordKind, VRRP_PROCESS};
 use super::lines::Line;
 use super::problem::{FilePosition, Message, Problem};
 use super::text::words;
+use super::version::Version;
 
 /// The words of one line.
 #[derive(Debug, Clone, Copy)]
@@ -45,10 +46,16 @@ pub(super) trait Visitor {
     fn refuse(&mut self, problem: Problem);
 }
 
-/// Reads `lines` as the keepalived process that knows `keywords` reads them.
-pub(super) fn visit(lines: &[Line], keywords: &[Keyword], visitor: &mut dyn Visitor) {
+/// Reads `lines` as the process of this keepalived that knows `keywords` reads them.
+pub(super) fn visit(
+    lines: &[Line],
+    keywords: &[Keyword],
+    version: Version,
+    visitor: &mut dyn Visitor,
+) {
+    let lines = lines.iter();
     let mut reader =
-        BlockReader { lines: lines.iter(), visitor, skipped: 0, depth: 0, has_ended: false };
+        BlockReader { lines, version, visitor, skipped: 0, depth: 0, has_ended: false };
     reader.block(keywords, None, false);
 }
 
@@ -57,6 +64,7 @@ const PENDING: i32 = -1;
 
 struct BlockReader<'a> {
     lines: std::slice::Iter<'a, Line>,
+    version: Version,
     visitor: &'a mut dyn Visitor,
     /// Number of open braces inside a skipped block, or [`PENDING`]; 0 outside.
     skipped: i32,
@@ -110,7 +118,9 @@ impl BlockReader<'_> {
                 return;
             }
             let statement = Statement { position, words: &words };
-            match keywords.iter().find(|keyword| keyword.name == first) {
+            let is_known =
+                |keyword: &&Keyword| keyword.name == first && keyword.since <= self.version;
+            match keywords.iter().find(is_known) {
                 Some(keyword) => {
                     unknown = None;
                     self.keyword(keyword, statement);
@@ -244,8 +254,11 @@ impl BlockReader<'_> {
             }
         };
         let message = Message::quoting(
-            "expected a block that keepalived knows: this one is skipped",
-            format!("{word:?} in {head} is not a block that keepalived knows: it is skipped"),
+            format!("expected a block that keepalived {} knows: it is skipped", self.version),
+            format!(
+                "{word:?} in {head} is not a block that keepalived {} knows: it is skipped",
+                self.version
+            ),
         );
         if self.visitor.unknown_block(Problem::note(position, message)) == BlockAction::Skip {
             self.skipped = 1;

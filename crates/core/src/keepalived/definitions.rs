@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::text::BLANKS;
 
-/// Placeholder for a random number of keepalived's. No text file contains it.
+/// Placeholder for a value that only keepalived knows: a random number, or a variable of its environment. No text file contains it.
 pub(super) const RANDOM_MARK: char = '\0';
 
 /// Size of keepalived's line buffer, in bytes.

@@ -4,6 +4,7 @@
 //! [`super::vrrp`] turns a draft into an instance.
 
 mod address;
+mod links;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,10 +15,12 @@ pub(super) use self::address::DraftAddress;
 use super::auth_hmac::AuthHmacDraft;
 use super::blocks::{BlockAction, Statement, Visitor};
 use super::definitions::RANDOM_MARK;
-use super::numbers::{Trailing, cidr, ip, mac, number, seconds};
+use super::globals::down_timer_adverts;
+use super::numbers::{Trailing, ip, number, seconds};
 use super::problem::{FilePosition, Message, Problem};
 use super::routing::{self, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
+use super::version::Version;
 use crate::vrrp::VrrpAuthentication;
 use crate::{LinkName, NameError};
 
@@ -51,7 +54,7 @@ pub(super) enum Setting<T> {
     Value(T),
     /// The value is invalid.
     Invalid(Problem),
-    /// The value depends on a random number of keepalived's.
+    /// The value depends on a random number of keepalived's, or on an environment that is not known.
     Random,
 }
 
@@ -83,6 +86,12 @@ pub(super) struct Draft {
     pub(super) multicast_group: Option<std::net::IpAddr>,
     /// `unicast_peer`, of the instance's family.
     pub(super) unicast_peers: Vec<std::net::IpAddr>,
+    /// `mcast_src_ip` or `unicast_src_ip`.
+    pub(super) source: Option<std::net::IpAddr>,
+    /// `down_timer_adverts`; `None` if the global one applies.
+    pub(super) down_timer_adverts: Option<u8>,
+    /// `no_virtual_ipaddress`: keepalived accepts that the instance has no address.
+    pub(super) has_no_address: bool,
     /// `auth_type`; `None` if it is absent or unknown.
     pub(super) auth_type: Option<VrrpAuthentication>,
     /// Whether `auth_pass` is given. Without it, keepalived ignores `auth_type`.
@@ -118,6 +127,9 @@ impl Draft {
             vmac_mac: None,
             multicast_group: None,
             unicast_peers: Vec::new(),
+            source: None,
+            down_timer_adverts: None,
+            has_no_address: false,
             auth_type: None,
             has_auth_pass: false,
             auth_hmac: None,
@@ -147,11 +159,12 @@ pub(super) struct Drafts {
     pub(super) has_dynamic_interfaces: bool,
     /// Whether the current block is a `vrrp_instance`.
     is_in_instance: bool,
+    version: Version,
 }
 
 impl Drafts {
-    pub(super) fn new(has_dynamic_interfaces: bool) -> Self {
-        Self { has_dynamic_interfaces, ..Self::default() }
+    pub(super) fn new(has_dynamic_interfaces: bool, version: Version) -> Self {
+        Self { has_dynamic_interfaces, version, ..Self::default() }
     }
 
     fn report_limit(&mut self, position: FilePosition, what: &str, limit: usize) {
@@ -237,8 +250,13 @@ impl Visitor for Drafts {
             }
             "strict_mode" => draft.is_strict = boolean(text).or(draft.is_strict),
             "mcast_src_ip" | "unicast_src_ip" => {
+                draft.source = ip(text).or(draft.source);
                 draft.family = draft.family.or(ip(text).map(|ip| Family::of(ip.into())));
             }
+            "down_timer_adverts" => {
+                draft.down_timer_adverts = down_timer_adverts(text).or(draft.down_timer_adverts);
+            }
+            "no_virtual_ipaddress" => draft.has_no_address = true,
             "mcast_dst_ip" => draft.set_multicast_group(text),
             "vrf" => draft.has_vrf = true,
             "use_vmac" => self.set_vmac(statement),
@@ -420,62 +438,6 @@ impl Draft {
             self.multicast_group = Some(group);
         }
     }
-}
-
-impl Drafts {
-    /// `use_vmac [NAME] [MAC]`, in any order.
-    fn set_vmac(&mut self, statement: Statement<'_>) {
-        let (words, position) = (statement.words, statement.position);
-        for word in words.iter().skip(1).take(2) {
-            let is_taken = self.is_vmac_name_taken(word);
-            let Some(draft) = self.instances.last_mut() else { return };
-            if word.contains(':') {
-                draft.vmac_mac = draft.vmac_mac.take().or_else(|| mac(word));
-            } else if draft.vmac_name.is_none() && !is_taken {
-                draft.vmac_name = vmac_name(word, position, &mut self.problems);
-            }
-        }
-        if let Some(draft) = self.instances.last_mut() {
-            draft.uses_vmac = true;
-        }
-    }
-
-    /// `use_ipvlan [bridge|private|vepa] [ADDRESS] [NAME]`, in any order.
-    fn set_ipvlan(&mut self, statement: Statement<'_>) {
-        let Some(draft) = self.instances.last_mut() else { return };
-        if std::mem::replace(&mut draft.uses_ipvlan, true) {
-            return;
-        }
-        for word in statement.words.iter().skip(1) {
-            let is_taken = self.is_vmac_name_taken(word);
-            let Some(draft) = self.instances.last_mut() else { return };
-            if matches!(word.as_str(), "bridge" | "private" | "vepa") {
-                continue;
-            }
-            if let Some(address) = cidr(word) {
-                draft.family.get_or_insert(Family::of(address));
-            } else if draft.vmac_name.is_none() && !is_taken {
-                draft.vmac_name = vmac_name(word, statement.position, &mut self.problems);
-            }
-        }
-    }
-
-    fn is_vmac_name_taken(&self, name: &str) -> bool {
-        let mut names = self.instances.iter().filter_map(|other| other.vmac_name);
-        names.any(|other| other.as_bytes() == name.as_bytes())
-    }
-}
-
-/// The configured name of a VMAC or ipvlan link; a name that keepalived ignores becomes a problem.
-fn vmac_name(word: &str, position: FilePosition, problems: &mut Vec<Problem>) -> Option<LinkName> {
-    let ignored = |error| {
-        let message = Message::quoting(
-            "keepalived ignores the name of a VMAC: no link can have it",
-            format!("keepalived ignores the name {word:?} of a VMAC: {error}"),
-        );
-        problems.push(Problem::note(position, message));
-    };
-    word.parse().map_err(ignored).ok()
 }
 
 /// A number from 1 to 255.

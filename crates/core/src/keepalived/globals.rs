@@ -2,9 +2,10 @@
 //! The statements that keepalived's first process reads: `global_defs` and `net_namespace`.
 
 use super::blocks::{BlockAction, Statement, Visitor};
-use super::numbers::{Trailing, number};
+use super::numbers::{Trailing, delay, number};
 use super::problem::{Message, Problem};
-use crate::NetnsName;
+use super::vrrp::StartupDelay;
+use crate::{LinkName, NetnsName};
 
 /// Settings for all instances.
 #[derive(Debug, Default)]
@@ -15,12 +16,23 @@ pub(super) struct Globals {
     pub(super) has_dynamic_interfaces: bool,
     /// `vrrp_version`; 2 if it is not given.
     pub(super) version: Option<u8>,
+    /// `vrrp_down_timer_adverts`.
+    pub(super) down_timer_adverts: Option<u8>,
+    /// `vrrp_startup_delay` and `vrrp_delay_after_boot`.
+    pub(super) startup_delay: StartupDelay,
+    /// `default_interface`: the link of addresses without one.
+    default_interface: Option<LinkName>,
     vmac_prefix: Option<String>,
     vmac_address_prefix: Option<String>,
     pub(super) problems: Vec<Problem>,
 }
 
 impl Globals {
+    /// The link of an address without `dev` in an instance without `interface`.
+    pub(super) fn default_interface(&self) -> Option<LinkName> {
+        self.default_interface.or_else(|| "eth0".parse().ok())
+    }
+
     /// The start of the default name of an instance's VMAC link.
     pub(super) fn vmac_prefix(&self) -> &str {
         self.vmac_prefix.as_deref().unwrap_or("vrrp")
@@ -57,6 +69,14 @@ impl Visitor for Globals {
                 self.version =
                     version.and_then(|version| u8::try_from(version).ok()).or(self.version);
             }
+            "vrrp_down_timer_adverts" => {
+                self.down_timer_adverts = down_timer_adverts(text).or(self.down_timer_adverts);
+            }
+            "vrrp_startup_delay" => self.startup_delay.after_start = delay(text),
+            "vrrp_delay_after_boot" => self.startup_delay.after_boot = delay(text),
+            "default_interface" => {
+                self.default_interface = text.parse().ok().or(self.default_interface);
+            }
             "vmac_prefix" => drop(self.vmac_prefix.get_or_insert_with(|| text.to_owned())),
             "vmac_addr_prefix" => {
                 self.vmac_address_prefix.get_or_insert_with(|| text.to_owned());
@@ -78,4 +98,10 @@ impl Visitor for Globals {
     fn refuse(&mut self, problem: Problem) {
         self.problems.push(problem);
     }
+}
+
+/// The number of `down_timer_adverts`; keepalived ignores one that is not 1 to 100.
+pub(super) fn down_timer_adverts(text: &str) -> Option<u8> {
+    let adverts = number(text, 1, 100, Trailing::Rejected)?;
+    u8::try_from(adverts).ok()
 }

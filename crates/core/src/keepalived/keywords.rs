@@ -6,15 +6,25 @@
 //! processes matter here: the first one reads `global_defs`, the VRRP process reads everything about VRRP.
 //! Each skips the blocks of the other processes by counting braces.
 //!
-//! The keywords are those of keepalived 2.2.7.
+//! The keywords are those of keepalived 2.1 to 2.4.3: each has the version that knows it first.
+
+use super::version::Version;
+
+pub(super) const V2_2_0: Version = Version::new(2, 2, 0);
+pub(super) const V2_2_4: Version = Version::new(2, 2, 4);
+pub(super) const V2_2_8: Version = Version::new(2, 2, 8);
+pub(super) const V2_3_0: Version = Version::new(2, 3, 0);
+pub(super) const V2_4_0: Version = Version::new(2, 4, 0);
 
 /// A keyword at the start of a line.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Keyword {
     pub(super) name: &'static str,
     /// Minimum number of words in the line, with the keyword. With fewer, keepalived does not start.
     pub(super) min_words: usize,
     pub(super) kind: KeywordKind,
+    /// An older keepalived does not know the keyword.
+    pub(super) since: Version,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -29,20 +39,27 @@ pub(super) enum KeywordKind {
     Skipped,
 }
 
+/// The oldest keepalived that the table knows.
+const V2_1: Version = Version::new(2, 1, 0);
+
+const fn since(since: Version, keyword: Keyword) -> Keyword {
+    Keyword { since, ..keyword }
+}
+
 const fn line(name: &'static str, min_words: usize) -> Keyword {
-    Keyword { name, min_words, kind: KeywordKind::Line }
+    Keyword { name, min_words, kind: KeywordKind::Line, since: V2_1 }
 }
 
 const fn list(name: &'static str) -> Keyword {
-    Keyword { name, min_words: 1, kind: KeywordKind::List }
+    Keyword { name, min_words: 1, kind: KeywordKind::List, since: V2_1 }
 }
 
 const fn block(name: &'static str, min_words: usize, keywords: &'static [Keyword]) -> Keyword {
-    Keyword { name, min_words, kind: KeywordKind::Block(keywords) }
+    Keyword { name, min_words, kind: KeywordKind::Block(keywords), since: V2_1 }
 }
 
 const fn skipped(name: &'static str) -> Keyword {
-    Keyword { name, min_words: 1, kind: KeywordKind::Skipped }
+    Keyword { name, min_words: 1, kind: KeywordKind::Skipped, since: V2_1 }
 }
 
 /// The keywords of the first process.
@@ -121,7 +138,7 @@ const GLOBAL: &[Keyword] = &[
     line("smtp_connect_timeout", 2),
     line("smtp_server", 2),
     line("umask", 2),
-    line("vrrp_down_timer_adverts", 2),
+    since(V2_2_4, line("vrrp_down_timer_adverts", 2)),
     line("vrrp_garp_interval", 2),
     line("vrrp_garp_lower_prio_delay", 2),
     line("vrrp_garp_lower_prio_repeat", 2),
@@ -136,10 +153,12 @@ const GLOBAL: &[Keyword] = &[
     line("vrrp_rlimit_rtime", 2),
     line("vrrp_rlimit_rttime", 2),
     line("vrrp_startup_delay", 2),
+    since(V2_4_0, line("vrrp_delay_after_boot", 1)),
+    line("default_interface", 1),
     list("notification_email"),
     line("dynamic_interfaces", 1),
-    line("vmac_addr_prefix", 2),
-    line("vmac_prefix", 2),
+    since(V2_2_0, line("vmac_addr_prefix", 2)),
+    since(V2_2_0, line("vmac_prefix", 2)),
     line("vrrp_strict", 1),
     line("vrrp_version", 2),
 ];
@@ -191,7 +210,7 @@ const INSTANCE: &[Keyword] = &[
     line("notify_stop", 2),
     line("lvs_sync_daemon_interface", 2),
     line("use_vmac", 1),
-    line("use_vmac_addr", 1),
+    since(V2_2_0, line("use_vmac_addr", 1)),
     line("vmac_xmit_base", 1),
     line("use_ipvlan", 1),
     list("unicast_peer"),
@@ -206,7 +225,7 @@ const INSTANCE: &[Keyword] = &[
     list("track_bfd"),
     line("mcast_src_ip", 2),
     line("unicast_src_ip", 2),
-    line("mcast_dst_ip", 2),
+    since(V2_2_0, line("mcast_dst_ip", 2)),
     line("virtual_router_id", 2),
     line("unicast_ttl", 2),
     line("version", 2),
@@ -225,9 +244,10 @@ const INSTANCE: &[Keyword] = &[
     line("garp_master_refresh_repeat", 2),
     line("garp_lower_prio_delay", 2),
     line("garp_lower_prio_repeat", 2),
-    line("down_timer_adverts", 2),
+    since(V2_2_4, line("down_timer_adverts", 2)),
     block("authentication", 1, AUTHENTICATION),
-    block("auth_hmac", 1, AUTH_HMAC),
+    since(V2_4_0, block("auth_hmac", 1, AUTH_HMAC)),
+    since(V2_2_8, line("no_virtual_ipaddress", 1)),
 ];
 
 const AUTHENTICATION: &[Keyword] = &[line("auth_type", 2), line("auth_pass", 2)];

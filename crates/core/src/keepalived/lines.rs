@@ -7,10 +7,12 @@
 //! of a file (it comes from a definition or a condition, or follows a brace) is followed both times, so its
 //! files are read twice.
 
-use super::definitions::{Definitions, LINE_BUFFER_BYTES, Replacement};
+use super::definitions::{Definitions, LINE_BUFFER_BYTES, RANDOM_MARK, Replacement};
+use super::keywords::V2_4_0;
 use super::problem::{FilePosition, Message, Problem};
 use super::repeat::{Iteration, Repeat};
 use super::text::{BLANKS, hide_secret, split_at_brace, uncomment};
+use super::vrrp::Program;
 
 /// An opened file.
 #[derive(Debug, Clone)]
@@ -70,12 +72,20 @@ pub struct Include<'a> {
 pub trait Files {
     /// Opens the files of an `include` line, in the order in which keepalived reads them.
     fn open(&mut self, include: Include<'_>, problems: &mut Vec<Problem>) -> Vec<Source>;
+
+    /// The value of a variable in the environment of keepalived; empty if it is not set. `None` if the environment is not
+    /// known.
+    fn variable(&mut self, name: &str) -> Option<String>;
 }
 
-/// Opens no files: every `include` is ignored.
+/// Opens no files: every `include` is ignored, and the environment is not known.
 impl Files for () {
     fn open(&mut self, _include: Include<'_>, _problems: &mut Vec<Problem>) -> Vec<Source> {
         Vec::new()
+    }
+
+    fn variable(&mut self, _name: &str) -> Option<String> {
+        None
     }
 }
 
@@ -92,13 +102,13 @@ const MAX_LINES: usize = 200_000;
 /// LIMIT: the same for the text of all lines, in bytes.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Reads a text and the files that it includes.
+/// Reads a text and the files that it includes; returns the lines, and whether variables of the environment are in them.
 pub(super) fn read(
     text: ConfigurationText,
     files: &mut dyn Files,
-    config_id: &str,
+    Program { config_id, version }: Program<'_>,
     problems: &mut Vec<Problem>,
-) -> Vec<Line> {
+) -> (Vec<Line>, bool) {
     let is_copy = matches!(text, ConfigurationText::Copy(_));
     let mut waiting = match text {
         ConfigurationText::Files(first) => vec![first],
@@ -113,6 +123,8 @@ pub(super) fn read(
         position: FilePosition { file: 0, line: 0 },
         definitions: Definitions::new(config_id),
         config_id,
+        has_variables: version >= V2_4_0,
+        uses_environment: false,
         residue: None,
         repeats: Vec::new(),
         multilines: Vec::new(),
@@ -132,7 +144,7 @@ pub(super) fn read(
         );
         reader.problems.push(Problem::new(reader.position, Message::plain(text)));
     }
-    lines
+    (lines, reader.uses_environment)
 }
 
 /// The files of one `include`.
@@ -176,6 +188,10 @@ struct Reader<'a> {
     position: FilePosition,
     definitions: Definitions,
     config_id: &'a str,
+    /// Whether keepalived replaces `${_ENV NAME}`.
+    has_variables: bool,
+    /// Whether one was replaced.
+    uses_environment: bool,
     /// The text after a brace on the same line.
     residue: Option<String>,
     /// The nested repetitions; the innermost is the last.
@@ -376,8 +392,31 @@ impl Reader<'_> {
         }
     }
 
+    /// Replaces each `${_ENV NAME}` in `text`; returns whether there is one.
+    fn replace_variables(&mut self, text: &mut String) -> bool {
+        const START: &str = "${_ENV ";
+        let (mut from, mut is_replaced) = (0, false);
+        while let Some(at) = text[from..].find(START).map(|at| from + at)
+            && let Some(end) = text[at..].find('}').map(|end| at + end)
+        {
+            let value = self.files.variable(text[at + START.len()..end].trim_matches(BLANKS));
+            // A line has one line, and a limit.
+            let is_usable = |value: &String| {
+                value.len() + text.len() < LINE_BUFFER_BYTES && !value.contains(['\n', RANDOM_MARK])
+            };
+            let value = value.filter(is_usable).unwrap_or_else(|| RANDOM_MARK.to_string());
+            text.replace_range(at..=end, &value);
+            (from, is_replaced) = (at + value.len(), true);
+        }
+        self.uses_environment |= is_replaced;
+        is_replaced
+    }
+
     /// Replaces the definitions in `text`; returns whether the text changed.
     fn replace(&mut self, text: &mut String) -> bool {
+        if self.has_variables && self.replace_variables(text) {
+            return true;
+        }
         let directory = self
             .includes
             .last()

@@ -59,7 +59,7 @@ fn next_part(open: &mut Source) -> Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keepalived::{Configuration, configuration};
+    use crate::keepalived::{Configuration, Program, configuration};
 
     fn parts(copy: &str) -> Option<Vec<(usize, String, u32, String)>> {
         let parts = loaded_parts(copy)?.into_iter();
@@ -95,7 +95,8 @@ mod tests {
     fn read(copy: &str) -> (Configuration, Vec<crate::keepalived::Problem>) {
         let mut problems = Vec::new();
         let parts = loaded_parts(copy).unwrap();
-        (configuration(parts, &mut (), "node", &mut problems), problems)
+        let program = Program { config_id: "node", ..Program::default() };
+        (configuration(parts, &mut (), program, &mut problems), problems)
     }
 
     #[test]

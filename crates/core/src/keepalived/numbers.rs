@@ -27,17 +27,25 @@ pub(super) fn number(text: &str, min: u64, max: u64, trailing: Trailing) -> Opti
     Some(value).filter(|value| is_valid && (min..=max).contains(value))
 }
 
-/// Seconds with up to six decimal places, from 10 ms to 255 s; `None` if invalid or out of range.
+/// An advert interval: 10 ms to 255 s; `None` if invalid or out of range.
 pub(super) fn seconds(text: &str) -> Option<Duration> {
+    micros(text).filter(|micros| (10_000..=255_000_000).contains(micros)).map(Duration::from_micros)
+}
+
+/// A delay in seconds; zero if invalid.
+pub(super) fn delay(text: &str) -> Duration {
+    Duration::from_micros(micros(text).unwrap_or_default())
+}
+
+/// Microseconds of a number of seconds with up to six decimal places.
+fn micros(text: &str) -> Option<u64> {
     const PLACES: usize = 6;
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let is_rounded_up = decimals.as_bytes().get(PLACES).is_some_and(|digit| *digit >= b'5');
     let kept = &decimals[..decimals.floor_char_boundary(PLACES)];
     let digits = format!("{whole}{kept}{}", "0".repeat(PLACES - kept.len()));
     let micros = number(&digits, 0, u64::MAX, Trailing::Ignored)?;
-    let micros = micros.saturating_add(u64::from(is_rounded_up));
-    let is_valid = (10_000..=255_000_000).contains(&micros) && !text.starts_with('-');
-    is_valid.then(|| Duration::from_micros(micros))
+    Some(micros.saturating_add(u64::from(is_rounded_up))).filter(|_| !text.starts_with('-'))
 }
 
 /// Parses `IP` or `IP/LENGTH`. Without a length, or with one that is too long for the family, the longest

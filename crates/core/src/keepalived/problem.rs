@@ -41,6 +41,11 @@ impl Message {
         self.quoting.as_deref().filter(|_| may_quote).unwrap_or(&self.plain)
     }
 
+    /// Removes the text with words of the file.
+    pub(super) fn hide_words(&mut self) {
+        self.quoting = None;
+    }
+
     fn followed_by(self, end: &str) -> Self {
         Self {
             plain: format!("{}{end}", self.plain).into(),

@@ -31,7 +31,8 @@ pub(super) struct VmacLinks<'a> {
 pub(super) struct Placement<'a> {
     pub(super) draft: &'a Draft,
     pub(super) family: Family,
-    pub(super) interface: LinkName,
+    /// The link of an address without `dev`.
+    pub(super) interface: Option<LinkName>,
     pub(super) vrid: Option<u8>,
     /// The VMAC link of the instance; `None` without `use_vmac`.
     vmac: Option<LinkName>,
@@ -53,13 +54,13 @@ impl<'a> VmacLinks<'a> {
         &mut self,
         draft: &'d Draft,
         family: Family,
-        interface: LinkName,
+        interface: Option<LinkName>,
         vrid: Option<u8>,
     ) -> Option<Placement<'d>> {
         let mut placement = Placement { draft, family, interface, vrid, vmac: None };
         if draft.uses_vmac {
             placement.vmac =
-                Some(self.macvlan(&placement, family, interface, draft.vmac_name, false)?);
+                Some(self.macvlan(&placement, family, interface?, draft.vmac_name, false)?);
         } else if draft.uses_ipvlan && draft.vmac_name.is_none() {
             // The addresses stay on the interface, but the ipvlan link uses a default name.
             self.unused_name(self.globals.vmac_prefix(), vrid?, family);
@@ -67,7 +68,7 @@ impl<'a> VmacLinks<'a> {
         Some(placement)
     }
 
-    /// The link on which keepalived puts `address`. `None` if its name depends on a random number.
+    /// The link on which keepalived puts `address`. `None` if its name depends on a random number, or if there is none.
     pub(super) fn link_of(
         &mut self,
         placement: &Placement<'_>,
@@ -75,7 +76,7 @@ impl<'a> VmacLinks<'a> {
     ) -> Option<LinkName> {
         let Placement { draft, family, interface, vmac, .. } = *placement;
         let is_same_family = address.family() == family;
-        let is_on_other_link = address.dev.is_some_and(|dev| dev != interface);
+        let is_on_other_link = address.dev.is_some_and(|dev| Some(dev) != interface);
         let mut uses_vmac = address.uses_vmac;
         let mut link = address.dev.filter(|_| is_on_other_link);
         if uses_vmac && !is_on_other_link && vmac.is_some() && is_same_family {
@@ -87,7 +88,7 @@ impl<'a> VmacLinks<'a> {
         let (link, needs_vmac) = match (link, vmac) {
             (Some(link), _) => (link, uses_vmac || draft.uses_vmac_addr),
             (None, Some(vmac)) if is_same_family => (vmac, false),
-            (None, _) => (interface, uses_vmac || draft.uses_vmac_addr && !is_same_family),
+            (None, _) => (interface?, uses_vmac || draft.uses_vmac_addr && !is_same_family),
         };
         if !needs_vmac {
             return Some(link);

@@ -12,11 +12,12 @@ use super::blocks::{check_braces, visit};
 use super::definitions::RANDOM_MARK;
 use super::draft::{DEFAULT_PRIORITY, Draft, DraftAddress, Drafts, Family, Setting};
 use super::globals::Globals;
-use super::keywords::{FIRST_PROCESS, VRRP_PROCESS};
+use super::keywords::{FIRST_PROCESS, V2_2_0, V2_2_8, VRRP_PROCESS};
 use super::lines::{ConfigurationText, Files, read};
 use super::problem::{FilePosition, Impact, Message, Problem};
 use super::routing::{RouteContext, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
+use super::version::Version;
 use super::vmac::{Placement, VmacLinks};
 use crate::vrrp::{VrrpAuthentication, VrrpVersion};
 use crate::{LinkName, NetnsName};
@@ -29,6 +30,27 @@ const OWNER_PRIORITY: u8 = 255;
 const MAX_ADVERTISED_V4: usize = 255;
 /// Maximum number of IPv6 addresses in an advertisement, which must fit into a frame of 1500 bytes.
 const MAX_ADVERTISED_V6: usize = 89;
+
+/// `down_timer_adverts` if nothing sets it, and in strict mode.
+const DOWN_TIMER_ADVERTS: u8 = 3;
+
+/// The keepalived that reads a configuration.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Program<'a> {
+    /// Decides conditional lines.
+    pub config_id: &'a str,
+    /// Decides which words are known.
+    pub version: Version,
+}
+
+/// For how long keepalived holds all instances back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StartupDelay {
+    /// `vrrp_startup_delay`: after its own start.
+    pub after_start: Duration,
+    /// `vrrp_delay_after_boot`: after the start of the machine.
+    pub after_boot: Duration,
+}
 
 /// A virtual address of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,14 +81,19 @@ pub struct VrrpInstance {
     pub position: FilePosition,
     /// The name after `vrrp_instance`.
     pub name: String,
-    /// `interface`: the link for advertisements; with a VMAC, the link below the VMAC.
-    pub interface: LinkName,
-    /// `virtual_router_id`; `None` if it is random.
+    /// `interface`: the link for advertisements; with a VMAC, the link below the VMAC. `None` if an instance with unicast
+    /// peers leaves it out.
+    pub interface: Option<LinkName>,
+    /// `virtual_router_id`; `None` if it is not known.
     pub vrid: Option<u8>,
-    /// The priority at the start; `None` if it is random.
+    /// The priority at the start; `None` if it is not known.
     pub priority: Option<u8>,
-    /// `advert_int`; `None` if the instance does not set it.
+    /// `advert_int` as keepalived rounds it for the version of VRRP; `None` if the instance does not set it.
     pub advert_interval: Option<Duration>,
+    /// `down_timer_adverts`: after so many missing adverts the instance takes over.
+    pub down_timer_adverts: u8,
+    /// For how long keepalived holds the instance back.
+    pub startup_delay: StartupDelay,
     /// How adverts are sent; `None` if that is not known.
     pub protocol: Option<ProtocolSettings>,
     /// `auth_hmac`; `None` if keepalived does not use the extension.
@@ -85,6 +112,13 @@ pub struct VrrpInstance {
     pub rules: Box<[VirtualRule]>,
 }
 
+impl VrrpInstance {
+    /// The name of the interface; `none`, as keepalived names it, without one.
+    pub fn interface_name(&self) -> String {
+        self.interface.map_or_else(|| "none".to_owned(), |interface| interface.to_string())
+    }
+}
+
 /// A configuration, with its included files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
@@ -94,26 +128,30 @@ pub struct Configuration {
     pub instances: Vec<VrrpInstance>,
     /// Whether keepalived does not start with this configuration.
     pub is_refused: bool,
+    /// Whether a variable of the environment is in it (`${_ENV NAME}`). No problem quotes words then.
+    pub uses_environment: bool,
 }
 
-/// Reads a text and the files that it includes, for a keepalived with the configuration id `config_id`. An
-/// instance that cannot be followed is left out and becomes a problem.
+/// Reads a text and the files that it includes, as `program` does. An instance that cannot be followed is left out and
+/// becomes a problem.
 pub fn configuration(
     text: impl Into<ConfigurationText>,
     files: &mut dyn Files,
-    config_id: &str,
+    program: Program<'_>,
     problems: &mut Vec<Problem>,
 ) -> Configuration {
-    let lines = read(text.into(), files, config_id, problems);
+    let version = program.version;
+    let (lines, uses_environment) = read(text.into(), files, program, problems);
     check_braces(&lines, problems);
     let mut globals = Globals::default();
-    visit(&lines, FIRST_PROCESS, &mut globals);
-    let mut drafts = Drafts::new(globals.has_dynamic_interfaces);
-    visit(&lines, VRRP_PROCESS, &mut drafts);
+    visit(&lines, FIRST_PROCESS, version, &mut globals);
+    let mut drafts = Drafts::new(globals.has_dynamic_interfaces, version);
+    visit(&lines, VRRP_PROCESS, version, &mut drafts);
     problems.append(&mut globals.problems);
     problems.append(&mut drafts.problems);
     let mut builder = InstanceBuilder {
         globals: &globals,
+        version,
         sync_groups: &drafts.sync_groups,
         links: VmacLinks::new(&globals, &drafts.instances, interfaces(&drafts.instances)),
         problems,
@@ -122,7 +160,10 @@ pub fn configuration(
     let instances = drafts.iter().filter_map(|draft| builder.instance(draft)).collect();
     builder.check_vrids(drafts);
     let is_refused = problems.iter().any(|problem| problem.impact == Impact::Refused);
-    Configuration { netns: globals.netns, instances, is_refused }
+    if uses_environment {
+        problems.iter_mut().for_each(|problem| problem.message.hide_words());
+    }
+    Configuration { netns: globals.netns, instances, is_refused, uses_environment }
 }
 
 /// The links that must exist before keepalived starts.
@@ -139,6 +180,7 @@ fn interfaces(drafts: &[Draft]) -> impl Iterator<Item = LinkName> {
 
 struct InstanceBuilder<'a> {
     globals: &'a Globals,
+    version: Version,
     sync_groups: &'a SyncGroups,
     links: VmacLinks<'a>,
     problems: &'a mut Vec<Problem>,
@@ -148,13 +190,13 @@ impl InstanceBuilder<'_> {
     fn instance(&mut self, draft: &Draft) -> Option<VrrpInstance> {
         let name = &draft.name;
         if name.contains(RANDOM_MARK) {
-            let text = "the name of this vrrp_instance is random, and cannot be known";
+            let text = "the name of this vrrp_instance cannot be known: keepalived chooses it when it starts";
             return self.reject(Problem::new(draft.position, text));
         }
         let vrid = match &draft.vrid {
             Setting::Value(vrid) => Some(*vrid),
             Setting::Random => {
-                self.note_random(draft, "virtual_router_id");
+                self.note_unknown(draft, "virtual_router_id");
                 None
             }
             Setting::Missing => {
@@ -163,36 +205,46 @@ impl InstanceBuilder<'_> {
             Setting::Invalid(problem) => return self.reject(problem.clone()),
         };
         let interface = match &draft.interface {
-            Setting::Value(interface) => *interface,
+            Setting::Value(interface) => Some(*interface),
+            Setting::Missing if self.may_omit_interface(draft) => None,
             Setting::Missing => return self.refuse(draft, "has no interface"),
             Setting::Invalid(problem) => return self.reject(problem.clone()),
             Setting::Random => {
-                let text = "has a random interface, which cannot be known";
+                let text =
+                    "has an interface that cannot be known: keepalived chooses it when it starts";
                 return self.leave_out(draft, text);
             }
         };
         if draft.priority == Setting::Random {
-            self.note_random(draft, "priority");
+            self.note_unknown(draft, "priority");
         }
         let family = draft.family.unwrap_or(Family::V4);
         if draft.advertised.is_empty() && self.needs_address(draft, family) {
             return self.refuse(draft, "has no virtual_ipaddress");
         }
-        let Some(placement) = self.links.place_instance(draft, family, interface, vrid) else {
+        let base = interface.or_else(|| self.default_interface());
+        let Some(placement) = self.links.place_instance(draft, family, base, vrid) else {
             return self.leave_out(draft, "has a VMAC with a name that cannot be known");
         };
         let addresses = self.addresses(&placement);
+        if addresses.is_empty() && draft.has_no_address {
+            let message = Message::about(name, "has no virtual address, and so is not followed");
+            return self.reject(Problem::note(draft.position, message));
+        }
         if addresses.is_empty() {
             return self.leave_out(draft, "has no virtual address to watch");
         }
+        let protocol = self.protocol(draft, family);
         Some(VrrpInstance {
             position: draft.position,
             name: name.clone(),
             interface,
             vrid,
             priority: priority(draft),
-            advert_interval: draft.advert_interval,
-            protocol: Some(self.protocol(draft, family)),
+            advert_interval: draft.advert_interval.map(|it| rounded(it, protocol.version)),
+            down_timer_adverts: self.down_timer_adverts(draft),
+            startup_delay: self.globals.startup_delay,
+            protocol: Some(protocol),
             auth_hmac: self.auth_hmac(draft).map(Box::new),
             unicast_peers: draft.unicast_peers.as_slice().into(),
             sync_group: self.sync_groups.group_of(name),
@@ -204,7 +256,7 @@ impl InstanceBuilder<'_> {
     }
 
     fn addresses(&mut self, placement: &Placement<'_>) -> Vec<VirtualAddress> {
-        let Placement { draft, family, .. } = *placement;
+        let Placement { draft, family, interface, .. } = *placement;
         let max_advertised = match family {
             Family::V4 => MAX_ADVERTISED_V4,
             // Its trailer takes the space of one address.
@@ -219,8 +271,17 @@ impl InstanceBuilder<'_> {
         let all = advertised.iter().map(|address| (address, false)).chain(excluded);
         let mut addresses = Vec::with_capacity(draft.advertised.len() + draft.excluded.len());
         for (address, is_excluded) in all {
-            let DraftAddress { cidr, position, .. } = *address;
-            if let Some(link) = self.links.link_of(placement, address) {
+            let DraftAddress { cidr, position, dev, .. } = *address;
+            if interface.or(dev).is_none() {
+                let message = Message::quoting(
+                    "keepalived ignores an address: neither it nor its instance names a link",
+                    format!(
+                        "keepalived ignores {cidr}: neither it nor {} names a link",
+                        draft.name
+                    ),
+                );
+                self.problems.push(Problem::note(position, message));
+            } else if let Some(link) = self.links.link_of(placement, address) {
                 addresses.push(VirtualAddress { cidr, link, is_excluded });
             } else {
                 let message = Message::quoting(
@@ -255,11 +316,33 @@ impl InstanceBuilder<'_> {
         }
     }
 
+    fn down_timer_adverts(&self, draft: &Draft) -> u8 {
+        let set = draft.down_timer_adverts.or(self.globals.down_timer_adverts);
+        set.filter(|_| !self.is_strict(draft)).unwrap_or(DOWN_TIMER_ADVERTS)
+    }
+
+    /// Whether keepalived starts with an instance without `interface`: it has unicast peers and a source address that is
+    /// valid without a link. Versions 2.2.0 to 2.2.7 insist on a link.
+    fn may_omit_interface(&self, draft: &Draft) -> bool {
+        let is_global = |source: std::net::IpAddr| match source {
+            std::net::IpAddr::V4(_) => true,
+            std::net::IpAddr::V6(source) => !source.is_unicast_link_local(),
+        };
+        let is_known = !(V2_2_0..V2_2_8).contains(&self.version);
+        is_known && !draft.unicast_peers.is_empty() && draft.source.is_some_and(is_global)
+    }
+
+    /// The link of an address without `dev` in an instance without `interface`. From version 2.2 on, keepalived ignores
+    /// such an address, although its manual names this link.
+    fn default_interface(&self) -> Option<LinkName> {
+        if self.version < V2_2_0 { self.globals.default_interface() } else { None }
+    }
+
     /// Whether keepalived requires `virtual_ipaddress`: with VRRP version 3, IPv6 or strict mode.
     fn needs_address(&self, draft: &Draft, family: Family) -> bool {
         let is_v6 = family == Family::V6;
         let version = draft.version.or(if is_v6 { Some(3) } else { self.globals.version });
-        is_v6 || version == Some(3) || self.is_strict(draft)
+        self.is_strict(draft) || !draft.has_no_address && (is_v6 || version == Some(3))
     }
 
     fn is_strict(&self, draft: &Draft) -> bool {
@@ -306,10 +389,13 @@ impl InstanceBuilder<'_> {
         self.reject(Problem::new(draft.position, Message::about(&draft.name, text)))
     }
 
-    fn note_random(&mut self, draft: &Draft, setting: &str) {
+    fn note_unknown(&mut self, draft: &Draft, setting: &str) {
         let message = Message::quoting(
-            format!("{setting} is random, and cannot be known"),
-            format!("{setting} of {} is random, and cannot be known", draft.name),
+            format!("{setting} cannot be known: keepalived chooses it when it starts"),
+            format!(
+                "{setting} of {} cannot be known: keepalived chooses it when it starts",
+                draft.name
+            ),
         );
         self.problems.push(Problem::note(draft.position, message));
     }
@@ -319,6 +405,16 @@ impl InstanceBuilder<'_> {
         self.problems.push(problem);
         None
     }
+}
+
+/// The interval as keepalived rounds it: to what the field of the advert can hold.
+fn rounded(interval: Duration, version: VrrpVersion) -> Duration {
+    let (unit, max) = match version {
+        VrrpVersion::V2 => (Duration::from_secs(1), 255),
+        VrrpVersion::V3 => (Duration::from_millis(10), 4095),
+    };
+    let units = (interval + unit / 2).as_micros() / unit.as_micros();
+    unit * u32::try_from(units).unwrap_or(max).clamp(1, max)
 }
 
 fn routes(draft: &Draft) -> Box<[VirtualRoute]> {

@@ -38,7 +38,8 @@ impl RouterWitness {
 
 impl LinkWitness {
     /// How long no source has advertised a followed virtual router to the instance with the settings `own`. `expected` is
-    /// the master-down interval of the instance; it is used until an advert has the real interval.
+    /// the master-down interval of the instance; with another interval in the last advert, the longer time
+    /// counts.
     pub fn silence(
         &self,
         key: RouterKey,
@@ -59,8 +60,8 @@ impl LinkWitness {
         let is_probable = undecoded > last.map(|record| record.at);
         let from = undecoded.max(last.map(|record| record.at)).unwrap_or(self.since());
         let from = from.max(self.since());
-        let down = last.map_or(expected, SourceRecord::down_interval);
-        let down = if is_probable { down.max(expected) } else { down };
+        // The instance may wait for more adverts than the source announces.
+        let down = last.map_or(expected, |record| record.down_interval().max(expected));
         let time = known_until.since(from);
         let is_lost = self.overrun().is_some_and(|overrun| overrun.to > from);
         if is_lost || time < down {

@@ -223,7 +223,7 @@ impl SourceRecord {
     /// The time without an advert after which other routers take over: the master-down interval for the priority of the
     /// source itself.
     pub fn down_interval(&self) -> Duration {
-        master_down_interval(self.version, self.interval, self.priority)
+        master_down_interval(self.version, self.interval, self.priority, DOWN_ADVERTS)
     }
 
     /// Whether the next advert of the source is late by more than [`LATE_MARGIN`].
@@ -237,12 +237,21 @@ impl SourceRecord {
     }
 }
 
-/// The time without an advert after which a backup with this priority becomes primary: three intervals and the skew time
-/// (RFC 5798, section 6.1; RFC 3768, section 6.1).
-pub fn master_down_interval(version: VrrpVersion, interval: Duration, priority: u8) -> Duration {
+/// The number of adverts of the RFCs for [`master_down_interval`]. keepalived can be configured with another one, which
+/// adverts do not show.
+const DOWN_ADVERTS: u8 = 3;
+
+/// The time without an advert after which a backup with this priority becomes primary: the intervals of so many adverts,
+/// three in the RFCs, and the skew time (RFC 5798, section 6.1; RFC 3768, section 6.1).
+pub fn master_down_interval(
+    version: VrrpVersion,
+    interval: Duration,
+    priority: u8,
+    adverts: u8,
+) -> Duration {
     let skew_unit = match version {
         VrrpVersion::V2 => Duration::from_secs(1),
         VrrpVersion::V3 => interval,
     };
-    interval * 3 + skew_unit * (256 - u32::from(priority)) / 256
+    interval * u32::from(adverts) + skew_unit * (256 - u32::from(priority)) / 256
 }

@@ -275,7 +275,7 @@ fn a_source_that_has_ended_is_replaced_first_and_does_not_crowd_the_others() {
 #[test]
 fn the_master_down_interval_has_a_skew_that_depends_on_the_version() {
     let second = Duration::from_secs(1);
-    let of = |version, interval, priority| master_down_interval(version, interval, priority);
+    let of = |version, interval, priority| master_down_interval(version, interval, priority, 3);
     assert_eq!(of(VrrpVersion::V2, second, 128), Duration::from_millis(3_500));
     assert_eq!(of(VrrpVersion::V2, second * 10, 128), Duration::from_millis(30_500));
     assert_eq!(of(VrrpVersion::V3, second / 2, 128), Duration::from_millis(1_750));

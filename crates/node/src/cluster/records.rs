@@ -76,7 +76,7 @@ impl PublishedRecords {
             cause: entry.cause.as_deref().map(|cause| cause.kind.as_str().to_owned()),
             origin: config.origin.word().to_owned(),
             netns: config.netns.as_ref().map(ToString::to_string),
-            interface: vrrp.interface.to_string(),
+            interface: vrrp.interface_name(),
             vrid: vrrp.vrid,
             priority: vrrp.priority,
             advert_ms: vrrp.advert_interval.map(millis),

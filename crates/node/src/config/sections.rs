@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use vipwatch_cluster::key::ClusterName;
-use vipwatch_core::keepalived::{FilePosition, VirtualAddress, VrrpInstance};
+use vipwatch_core::keepalived::{FilePosition, StartupDelay, VirtualAddress, VrrpInstance};
 use vipwatch_core::{InstanceId, LinkName, NetnsName};
 use vipwatch_linux::account::{AccountKind, id};
 
@@ -179,10 +179,12 @@ impl Config {
         let vrrp = VrrpInstance {
             position: FilePosition { file: 0, line: errors.line(offset) },
             name: id.to_string(),
-            interface: link.unwrap_or(first.link),
+            interface: Some(link.unwrap_or(first.link)),
             vrid,
             priority: None,
             advert_interval: None,
+            down_timer_adverts: 3,
+            startup_delay: StartupDelay::default(),
             protocol: None,
             auth_hmac: None,
             unicast_peers: Box::default(),

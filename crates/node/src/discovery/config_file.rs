@@ -22,7 +22,7 @@ const MAX_PROBLEMS: usize = 100;
 /// The content of a configuration file, and its problems in the last scan.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConfigFile {
-    /// `None` if the file must be parsed in every scan, because it includes others.
+    /// `None` if the file must be parsed in every scan, because it includes others, or uses the environment.
     pub(super) stamp: Option<FileStamp>,
     /// The namespace that the file names with `net_namespace`.
     netns: Option<NetnsName>,
@@ -122,7 +122,9 @@ impl ConfigFile {
             let text = format!("{} more problems are not listed", count - MAX_PROBLEMS);
             content.problems.push(ConfigProblem::new(&file, None, text));
         }
-        content.stamp = (!has_includes).then_some(stamp);
+        // The environment of a later process may differ.
+        let is_complete = !has_includes && !configuration.uses_environment;
+        content.stamp = is_complete.then_some(stamp);
         if has_includes {
             content.files = files;
         }

@@ -2,6 +2,7 @@
 //! Reads a configuration file of keepalived and every file that it includes. [`vipwatch_core::keepalived`] parses
 //! the text.
 
+use std::cell::OnceCell;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use vipwatch_core::keepalived::{
-    Configuration, FilePosition, Files, Include, Message, Problem, Source, configuration,
+    Configuration, FilePosition, Files, Include, Message, Problem, Program, Source, configuration,
     loaded_parts,
 };
 use vipwatch_linux::file::TextFile;
+use vipwatch_linux::process_table::{self as processes, ProcessId};
 use vipwatch_linux::root_directory::RootDirectory;
 
 use super::include_pattern::{PatternError, PatternWalk, alternatives};
@@ -38,8 +40,10 @@ pub(super) struct ConfigRequest<'a> {
     pub(super) root: &'a RootDirectory,
     /// The file, as a path below `root`.
     pub(super) file: &'a Path,
-    /// Decides keepalived's conditional lines.
-    pub(super) config_id: &'a str,
+    /// The keepalived that reads the file.
+    pub(super) program: Program<'a>,
+    /// Its process; `None` if it is not known.
+    pub(super) process: Option<ProcessId>,
     pub(super) author: Author,
 }
 
@@ -86,6 +90,8 @@ struct OpenedFiles<'a> {
     identities: Vec<(u64, u64)>,
     bytes_left: u64,
     entries_left: usize,
+    /// The environment of the process: read for the first variable. `None` if it is not known.
+    environment: OnceCell<Option<Vec<String>>>,
 }
 
 /// Reads a file and the files that it includes.
@@ -96,7 +102,7 @@ pub(super) fn load(request: ConfigRequest<'_>) -> Loaded {
         if is_executable(&metadata) {
             problems.push(Problem::refused(start_of(first.file), "the file is executable"));
         }
-        configuration(first, &mut opened, request.config_id, &mut problems)
+        configuration(first, &mut opened, request.program, &mut problems)
     });
     let may_quote = !problems.is_empty() && opened.may_quote();
     let OpenedFiles { files, unread, written, has_includes, .. } = opened;
@@ -126,7 +132,7 @@ pub(super) fn load_copy(request: ConfigRequest<'_>, copy: &str) -> Option<Config
         }
         part.directory.clone_from(&directories[part.file]);
     }
-    Some(configuration(parts, &mut opened, request.config_id, &mut Vec::new()))
+    Some(configuration(parts, &mut opened, request.program, &mut Vec::new()))
 }
 
 impl<'a> OpenedFiles<'a> {
@@ -141,6 +147,7 @@ impl<'a> OpenedFiles<'a> {
             identities: Vec::new(),
             bytes_left: MAX_TOTAL_BYTES,
             entries_left: MAX_ENTRIES,
+            environment: OnceCell::new(),
         }
     }
 
@@ -204,7 +211,21 @@ fn is_reachable_by_all(file: &Path, identity: (u64, u64)) -> bool {
     })
 }
 
+/// The environment with which a process was started; `None` if it cannot be read.
+fn environment(id: ProcessId) -> Option<Vec<String>> {
+    let environment = processes::environment(id.pid).ok()?;
+    // ORDER: the pid may have been given to another process before the read, but not after this check.
+    processes::is_alive(id).then_some(environment)
+}
+
 impl Files for OpenedFiles<'_> {
+    fn variable(&mut self, name: &str) -> Option<String> {
+        let read = || self.request.process.and_then(environment);
+        let environment = self.environment.get_or_init(read).as_ref()?;
+        let value = |word: &String| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned());
+        Some(environment.iter().find_map(value).unwrap_or_default())
+    }
+
     fn open(&mut self, include: Include<'_>, problems: &mut Vec<Problem>) -> Vec<Source> {
         let Include { pattern, letter, position: place, parents: above } = include;
         let quoting = |text: &str| {

@@ -93,7 +93,8 @@ impl ConfigScanner {
         for source in &sources {
             let known = known_sources.get(&source.file);
             let is_same = |known: &&&ProcessSource| {
-                known.config_id == source.config_id && known.process == source.process
+                (&known.config_id, known.version, known.process)
+                    == (&source.config_id, source.version, source.process)
             };
             if known.filter(is_same).is_none()
                 && let Some(file) = self.files.get_mut(&source.file)

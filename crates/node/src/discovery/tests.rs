@@ -184,7 +184,14 @@ fn a_note_hides_no_instance_and_a_file_that_cannot_be_read_may() {
 
 fn source(file: &Path, netns: ProcessNetns) -> ProcessSource {
     let process = Some(ProcessId { pid: 7, started: 1 });
-    ProcessSource { file: file.into(), netns, config_id: None, process, is_foreign: false }
+    ProcessSource {
+        file: file.into(),
+        netns,
+        config_id: None,
+        version: None,
+        process,
+        is_foreign: false,
+    }
 }
 
 fn ids(discovery: &DiscoveryResult) -> Vec<String> {

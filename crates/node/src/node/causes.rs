@@ -381,7 +381,7 @@ fn may_be_removed_by_keepalived(transition: &Transition) -> bool {
     let interface = transition.instance.vrrp.interface;
     match &transition.to {
         Role::Fault(Fault::NoLink(link) | Fault::LinkDown(link) | Fault::NoCarrier(link)) => {
-            *link != interface
+            Some(*link) != interface
         }
         Role::Fault(Fault::NoNetns)
         | Role::Primary

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use vipwatch_api::KeepalivedItem;
+use vipwatch_core::audit::SETTLE;
+use vipwatch_core::keepalived::StartupDelay;
 use vipwatch_core::keepalived_process::{
     KeepalivedFacts, KeepalivedPresence, PidFileStranger, RunningKeepalived, VrrpChild,
 };
@@ -15,6 +17,7 @@ use super::keepalived::{is_pid_of, read_pid};
 use super::{EndRecord, KeepalivedProcess, ProcessView, is_router};
 use crate::discovery::{InstanceConfig, Origin};
 use crate::event::time;
+use crate::witness::expected_down_interval;
 
 /// The facts about the keepalived of an instance, and since when its processes are as they are.
 #[derive(Debug)]
@@ -52,6 +55,21 @@ pub(crate) fn keepalived_facts(
 }
 
 impl ProcessView {
+    /// Whether an instance has not had the time to take over, because keepalived holds back all its instances after its
+    /// start or that of the machine.
+    pub(crate) fn is_held_back(&self, instance: &InstanceConfig) -> bool {
+        let delay = instance.vrrp.startup_delay;
+        let Some(process) = self.of_instance(instance).filter(|_| delay != StartupDelay::default())
+        else {
+            return false;
+        };
+        // A VRRP child that was started again waits again.
+        let started = processes::started_after_boot(process.vrrp_child_id().unwrap_or(process.id));
+        let ends = started.saturating_add(delay.after_start).max(delay.after_boot);
+        let needed = expected_down_interval(instance) + SETTLE;
+        processes::since_boot() < ends.saturating_add(needed)
+    }
+
     /// The document of the keepalived of an instance; `None` for an instance that is in no file of keepalived.
     pub(crate) fn item(&self, instance: &InstanceConfig) -> Option<KeepalivedItem> {
         let state = keepalived_facts(self, instance)?.facts.state();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use vipwatch_core::cause::ProcessExit;
-use vipwatch_core::keepalived::CommandLine;
+use vipwatch_core::keepalived::{CommandLine, Version};
 use vipwatch_core::keepalived_process::{Suspension, VrrpChild};
 use vipwatch_core::{Moment, NetnsName, NetnsProcess};
 use vipwatch_linux::clock::{self, Stamp};
@@ -65,6 +65,8 @@ pub struct KeepalivedProcess {
     pub config: PathBuf,
     /// The configuration as a path of this program, or below `/proc/PID/root` if only the process sees that file.
     pub file: PathBuf,
+    /// The version of its executable; `None` if it is not known.
+    pub(super) version: Option<Version>,
     /// Whether the process has another root directory than this program: that of a container. The kernel proves that it
     /// runs, and in which network namespace. Its command line and files prove nothing about this machine.
     pub is_foreign: bool,
@@ -189,6 +191,7 @@ impl KeepalivedProcess {
             command_line,
             config,
             file,
+            version: None,
             is_foreign,
             is_followed,
             netns,
@@ -386,6 +389,7 @@ impl KeepalivedProcess {
             file: Arc::from(self.file.as_path()),
             netns: self.netns.clone(),
             config_id: self.command_line.config_id.clone(),
+            version: self.version,
             process: Some(self.id),
             is_foreign: self.is_foreign,
         }

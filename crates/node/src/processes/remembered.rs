@@ -76,7 +76,14 @@ fn load(state_dir: &Path) -> Vec<ProcessSource> {
         let is_usable = file.is_absolute() && !file.starts_with("/proc") && file.exists();
         let config_id = remembered.config_id;
         let is_foreign = false;
-        is_usable.then_some(ProcessSource { file, netns, config_id, process: None, is_foreign })
+        is_usable.then_some(ProcessSource {
+            file,
+            netns,
+            config_id,
+            version: None,
+            process: None,
+            is_foreign,
+        })
     };
     remembered.into_iter().filter_map(source).collect()
 }
@@ -130,6 +137,7 @@ mod tests {
             file,
             netns,
             config_id: None,
+            version: None,
             process: None,
             is_foreign: false,
         };

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use vipwatch_core::cause::ProcessExit;
+use vipwatch_core::keepalived::Version;
 use vipwatch_core::keepalived_process::CRASH_LOOP_SPAN;
 use vipwatch_linux::clock::Stamp;
 use vipwatch_linux::file::FileStamp;
@@ -59,6 +60,13 @@ enum ProgramKind {
     Unreadable,
 }
 
+/// What the bytes of an executable say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Executable {
+    is_keepalived: bool,
+    version: Option<Version>,
+}
+
 /// Identifies a configuration across restarts of its process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct SourceKey {
@@ -99,8 +107,8 @@ pub struct KeepalivedTable {
     members: BTreeMap<ProcessId, u32>,
     keepaliveds: BTreeMap<ProcessId, Arc<KeepalivedProcess>>,
     unreadable: HashSet<u32>,
-    /// Whether an executable contains keepalived's keyword.
-    programs: HashMap<FileStamp, bool>,
+    /// Whether an executable contains keepalived's keyword, and its version.
+    programs: HashMap<FileStamp, Executable>,
     /// In the order in which they were first seen, so that the ids of their instances do not change.
     sources: Vec<ProcessSource>,
     /// The positions of the sources. Two containers may use one path in their own root directories.
@@ -221,15 +229,21 @@ impl KeepalivedTable {
         if self.programs.len() >= MAX_PROGRAMS {
             self.programs.clear();
         }
-        let is_keepalived = match self.programs.get(&stamp) {
+        let program = match self.programs.get(&stamp) {
             Some(known) => *known,
             // An error may be gone at the next look, so it is not remembered.
-            None => match contains(&executable, KEYWORD) {
-                Ok(is_keepalived) => *self.programs.entry(stamp).or_insert(is_keepalived),
+            None => match Executable::read(&executable) {
+                Ok(program) => *self.programs.entry(stamp).or_insert(program),
                 Err(_) => return ProgramKind::Other,
             },
         };
-        if is_keepalived { ProgramKind::Keepalived } else { ProgramKind::Other }
+        if program.is_keepalived { ProgramKind::Keepalived } else { ProgramKind::Other }
+    }
+
+    /// The version of a process that was examined before.
+    fn version_of(&self, pid: u32) -> Option<Version> {
+        let stamp = FileStamp::at(&PathBuf::from(format!("/proc/{pid}/exe"))).ok()?;
+        self.programs.get(&stamp)?.version
     }
 
     /// Makes the keepaliveds from the members; returns the files of those that have changed.
@@ -276,6 +290,7 @@ impl KeepalivedTable {
                     let read =
                         KeepalivedProcess::read(id, children, names, self.follows_containers);
                     let Ok(Some(mut process)) = read else { continue };
+                    process.version = self.version_of(id.pid);
                     if is_orphan {
                         // It ends soon, or another process becomes its parent.
                         process.state_since = Stamp::now();
@@ -554,24 +569,26 @@ fn was_child(id: ProcessId, before: &BTreeMap<ProcessId, Arc<KeepalivedProcess>>
     before.values().any(|process| process.children.contains(&id))
 }
 
-/// Whether the file contains `needle`. It is read in parts: an executable may be large.
-fn contains(file: &Path, needle: &[u8]) -> io::Result<bool> {
-    use std::io::Read;
-    let mut reader = fs::File::open(file)?.take(MAX_EXECUTABLE);
-    let mut buffer = vec![0; 64 << 10];
-    let mut kept = 0;
-    loop {
-        let count = reader.read(&mut buffer[kept..])?;
-        let filled = kept + count;
-        if buffer[..filled].windows(needle.len()).any(|window| window == needle) {
-            return Ok(true);
+impl Executable {
+    /// Searches the file. It is read in parts: an executable may be large.
+    fn read(file: &Path) -> io::Result<Self> {
+        use std::io::Read;
+        let mut reader = fs::File::open(file)?.take(MAX_EXECUTABLE);
+        let mut buffer = vec![0; 64 << 10];
+        let (mut kept, mut found) = (0, Self::default());
+        loop {
+            let count = reader.read(&mut buffer[kept..])?;
+            let filled = kept + count;
+            let part = &buffer[..filled];
+            found.is_keepalived |= part.windows(KEYWORD.len()).any(|window| window == KEYWORD);
+            found.version = found.version.or_else(|| Version::in_executable(part));
+            if count == 0 || found.is_keepalived && found.version.is_some() {
+                return Ok(found);
+            }
+            // A text may lie across two parts.
+            kept = filled.min(Version::TEXT_BYTES - 1);
+            buffer.copy_within(filled - kept..filled, 0);
         }
-        if count == 0 {
-            return Ok(false);
-        }
-        // The needle may lie across two parts.
-        kept = filled.min(needle.len() - 1);
-        buffer.copy_within(filled - kept..filled, 0);
     }
 }
 

@@ -66,7 +66,7 @@ fn item(instance: &InstanceConfig, evidence: InstanceEvidence<'_>, now: &Now) ->
     let mut sources: Vec<(AdvertKind, &SourceRecord)> = sources.collect();
     sources.sort_by_key(|(_, record)| std::cmp::Reverse(record.at));
     AdvertsItem {
-        link: instance.vrrp.interface.to_string(),
+        link: instance.vrrp.interface_name(),
         capture,
         error,
         sent: has_sent,

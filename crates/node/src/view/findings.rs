@@ -400,8 +400,7 @@ fn clashes(view: &PublishedState) -> Vec<FindingItem> {
         let config = &entry.instance;
         let (id, netns) = (config.id.as_str(), config.netns.clone());
         // IPv4 and IPv6 have separate VRIDs, and so have multicast and unicast.
-        if let Some(router) = router_key(config) {
-            let link = config.vrrp.interface;
+        if let (Some(router), Some(link)) = (router_key(config), config.vrrp.interface) {
             let others = vrids.entry((netns.clone(), link.to_string(), router)).or_default();
             if let Some(other) = others.iter().find(|other| shares_vrid(config, other)) {
                 let (vrid, other) = (router.vrid, &other.id);

@@ -170,7 +170,7 @@ fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
         cause: cause_item(entry.cause.as_deref()),
         origin: config.origin.word().to_owned(),
         netns: config.netns.as_ref().map(ToString::to_string),
-        interface: config.vrrp.interface.to_string(),
+        interface: config.vrrp.interface_name(),
         vrid: config.vrrp.vrid,
         priority: config.vrrp.priority,
         file: config.file.display().to_string(),

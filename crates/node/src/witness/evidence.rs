@@ -29,9 +29,9 @@ pub(super) struct LinkKey {
 
 impl LinkKey {
     /// The link on which the adverts of an instance are. With a VMAC that is the link below it, which sends and
-    /// receives everything.
-    pub(super) fn of(instance: &InstanceConfig) -> Self {
-        Self { netns: instance.netns.clone(), link: instance.vrrp.interface }
+    /// receives everything. `None` for an instance without an interface: its adverts are not captured.
+    pub(super) fn of(instance: &InstanceConfig) -> Option<Self> {
+        Some(Self { netns: instance.netns.clone(), link: instance.vrrp.interface? })
     }
 }
 
@@ -101,7 +101,7 @@ impl WitnessTable {
     ) -> Option<T> {
         let key = router_key(instance)?;
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        let link = links.get(&LinkKey::of(instance))?;
+        let link = links.get(&LinkKey::of(instance)?)?;
         let LinkEvidence { status, has_sent, witness } = link;
         // Where the configuration does not say how adverts are sent, the adverts do.
         let mut routers = witness.both_kinds(key).filter(|router| !router.sources().is_empty());
@@ -154,7 +154,8 @@ pub(crate) fn advert_interval(instance: &InstanceConfig) -> Duration {
 pub(crate) fn expected_down_interval(instance: &InstanceConfig) -> Duration {
     let version = instance.vrrp.protocol.map_or(VrrpVersion::V2, |protocol| protocol.version);
     let priority = instance.vrrp.priority.unwrap_or(DEFAULT_PRIORITY);
-    master_down_interval(version, advert_interval(instance), priority)
+    let adverts = instance.vrrp.down_timer_adverts;
+    master_down_interval(version, advert_interval(instance), priority, adverts)
 }
 
 #[cfg(test)]

@@ -56,12 +56,13 @@ pub(super) fn wanted_links(
     let mut wanted: HashMap<LinkKey, WantedLink> = HashMap::new();
     for instance in instances {
         let Some(key) = router_key(instance) else { continue };
-        let Some(mode) = config.mode(instance.vrrp.interface) else { continue };
+        let Some(link) = LinkKey::of(instance) else { continue };
+        let Some(mode) = config.mode(link.link) else { continue };
         let routed = match key.kind {
             AdvertKind::Unicast => RoutedAdverts::Accepted,
             AdvertKind::Multicast => RoutedAdverts::Refused,
         };
-        let link = wanted.entry(LinkKey::of(instance)).or_insert_with(|| WantedLink {
+        let link = wanted.entry(link).or_insert_with(|| WantedLink {
             mode,
             routers: Vec::with_capacity(1),
             instances: Vec::with_capacity(1),

@@ -17,6 +17,7 @@ mod vmac;
 
 use std::path::Path;
 
+use vipwatch_core::keepalived::Version;
 use vipwatch_node::discovery::{ConfigLocations, DiscoveryResult, discover};
 use vipwatch_testkit::{Dump, DumpInstance, DumpLab};
 
@@ -63,11 +64,17 @@ fn write(directory: &Path, name: &str, text: &str) {
         .unwrap();
 }
 
-fn discover_file(file: &Path, config_id: Option<&str>) -> DiscoveryResult {
+/// The version of a program, as discovery finds it in the executable of a process.
+fn parse(version: &str) -> Version {
+    Version::in_executable(format!("Keepalived v{version} ").as_bytes()).unwrap()
+}
+
+fn discover_file(file: &Path, config_id: Option<&str>, version: Version) -> DiscoveryResult {
     discover(&ConfigLocations {
         neutron: file.with_file_name("neutron"),
         keepalived: vec![file.to_owned()],
         config_id: config_id.map(str::to_owned),
+        version,
         ..ConfigLocations::default()
     })
 }
@@ -88,7 +95,9 @@ fn as_dump(discovery: &DiscoveryResult) -> Vec<DumpInstance> {
             name: vrrp.name.clone(),
             vrid: number(vrrp.vrid),
             priority: number(vrrp.priority),
-            interface: vrrp.interface.to_string(),
+            interface: vrrp
+                .interface
+                .map_or_else(|| "not configured".to_owned(), |it| it.to_string()),
             addresses: addresses.collect(),
         }
     });
@@ -101,8 +110,13 @@ fn sorted_by_name(mut instances: Vec<DumpInstance>) -> Vec<String> {
 }
 
 /// The difference between keepalived and discovery for one file; `None` if both agree.
-fn difference(lab: &DumpLab, file: &Path, config_id: Option<&str>) -> Option<String> {
-    let discovery = discover_file(file, config_id);
+fn difference(
+    lab: &DumpLab,
+    file: &Path,
+    config_id: Option<&str>,
+    version: Version,
+) -> Option<String> {
+    let discovery = discover_file(file, config_id, version);
     let problems: Vec<&str> =
         discovery.problems.iter().map(|problem| problem.text.as_str()).collect();
     let is_refused = problems.iter().any(|text| text.contains("keepalived does not start"));
@@ -143,7 +157,7 @@ fn assert_same_result(cases: &[Case]) {
             }
             let file = directory.join(&files[0].0);
             let known = versions::difference(&version, name);
-            match (difference(&lab, &file, Some(CONFIG_ID)), known) {
+            match (difference(&lab, &file, Some(CONFIG_ID), parse(&version)), known) {
                 (Some(difference), false) => {
                     differences.push(format!("── {name}, {version}\n{difference}"));
                 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use vipwatch_core::Role;
-use vipwatch_core::keepalived::{FilePosition, VirtualAddress, VrrpInstance};
+use vipwatch_core::keepalived::{FilePosition, StartupDelay, VirtualAddress, VrrpInstance};
 use vipwatch_node::discovery::{InstanceConfig, Origin};
 use vipwatch_node::state::InstanceEntry;
 use vipwatch_node::view::{ApiContext, keepalived_metrics, metrics};
@@ -18,10 +18,12 @@ fn instance(id: &str, name: &str) -> InstanceConfig {
     let vrrp = VrrpInstance {
         position: FilePosition { file: 0, line: 1 },
         name: name.to_owned(),
-        interface: link,
+        interface: Some(link),
         vrid: Some(51),
         priority: None,
         advert_interval: None,
+        down_timer_adverts: 3,
+        startup_delay: StartupDelay::default(),
         protocol: None,
         unicast_peers: Box::default(),
         auth_hmac: None,

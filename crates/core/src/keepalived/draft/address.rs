@@ -38,7 +38,7 @@ pub(super) fn parse(
     if words.iter().any(|word| word.contains(RANDOM_MARK)) {
         problems.push(Problem::note(
             position,
-            "the address contains a random number and cannot be known",
+            "the address cannot be known: keepalived chooses it when it starts",
         ));
         return None;
     }

@@ -7,9 +7,14 @@ use super::*;
 use crate::keepalived::{AuthHmacMode, Source};
 
 fn read(text: &str) -> (Configuration, Vec<String>) {
+    read_as(Version::NEWEST, text)
+}
+
+fn read_as(version: Version, text: &str) -> (Configuration, Vec<String>) {
     let mut problems = Vec::new();
     let first = Source::alone(text.to_owned());
-    let configuration = configuration(first, &mut (), "node1", &mut problems);
+    let program = Program { config_id: "node1", version };
+    let configuration = configuration(first, &mut (), program, &mut problems);
     let messages = problems
         .iter()
         .map(|problem| format!("{}: {}", problem.position.line, problem.message.text(true)));
@@ -42,7 +47,11 @@ fn an_instance_is_read_with_all_its_settings() {
     assert_eq!(configuration.netns, Some("blue".parse().unwrap()));
     let instance = &configuration.instances[0];
     assert_eq!((instance.vrid, instance.priority), (Some(51), Some(100)));
-    assert_eq!(instance.advert_interval, Some(Duration::from_millis(500)));
+    assert_eq!(
+        instance.advert_interval,
+        Some(Duration::from_secs(1)),
+        "version 2 has whole seconds"
+    );
     let addresses: Vec<String> = instance
         .addresses
         .iter()
@@ -173,8 +182,8 @@ fn random_values_are_reported_as_unknown() {
     assert_eq!(configuration.instances[0].priority, None);
     assert_eq!(links(&configuration), ["10.0.0.1 eth0"]);
     let expected = [
-        "7: the address contains a random number and cannot be known",
-        "1: priority of A is random, and cannot be known",
+        "7: the address cannot be known: keepalived chooses it when it starts",
+        "1: priority of A cannot be known: keepalived chooses it when it starts",
     ];
     assert_eq!(problems, expected);
 }
@@ -224,8 +233,7 @@ fn an_unknown_block_in_an_instance_is_skipped_and_its_addresses_stay() {
         assert_eq!(links(&configuration), ["10.0.0.1 eth0"], "{block}");
         assert_eq!(configuration.instances[0].priority, Some(9));
         assert_eq!(problems.len(), 1);
-        let note =
-            "\"unknown\" in vrrp_instance A is not a block that keepalived knows: it is skipped";
+        let note = "\"unknown\" in vrrp_instance A is not a block that keepalived 2.4.3 knows: it is skipped";
         assert!(problems[0].ends_with(note), "{problems:?}");
     }
     let (_, problems) = read(&instance("A", "unknown {\n x", "10.0.0.1"));
@@ -272,6 +280,177 @@ fn no_message_quotes_a_password_or_a_key() {
     ] {
         let (configuration, problems) = read(text);
         assert!(!format!("{configuration:?}{problems:?}").contains("secret"), "{problems:?}");
+    }
+}
+
+#[test]
+fn a_word_of_a_newer_keepalived_is_ignored_by_an_older_one() {
+    let old = Version::new(2, 2, 7);
+    let signed = instance("A", "auth_hmac {\n key 1 x\n active_key 1\n }", "10.0.0.1");
+    let (configuration, problems) = read_as(old, &signed);
+    assert_eq!(configuration.instances[0].auth_hmac, None);
+    assert_eq!(links(&configuration), ["10.0.0.1 eth0"]);
+    assert!(
+        problems[0]
+            .contains("\"auth_hmac\" in vrrp_instance A is not a block that keepalived 2.2.7")
+    );
+    let named = instance("A", "use_vmac name vmac10", "10.0.0.1");
+    assert_eq!(links(&read_as(old, &named).0), ["10.0.0.1 name"]);
+    assert_eq!(links(&read(&named).0), ["10.0.0.1 vmac10"]);
+    let adverts = instance("A", "down_timer_adverts 9", "10.0.0.1");
+    assert_eq!(read_as(Version::new(2, 2, 3), &adverts).0.instances[0].down_timer_adverts, 3);
+    let variable = instance("A", "priority ${_ENV X}", "10.0.0.1");
+    let (_, problems) = read_as(old, &variable);
+    assert!(problems.iter().any(|text| text.contains("a { without a keyword")), "{problems:?}");
+}
+
+#[test]
+fn options_of_a_vmac_and_an_ipvlan_are_not_its_name() {
+    for (statement, link) in [
+        ("use_vmac name name", "name"),
+        ("use_vmac group 7 mine 02:00:00:00:00:01", "mine"),
+        ("use_vmac netlink_notify_msg group web name bridge", "bridge"),
+        ("use_vmac name", "vrrp.7"),
+        ("use_vmac name 02:00:00:00:00:01", "vrrp.7"),
+        ("use_ipvlan name private 10.0.0.5 group 3", "eth0"),
+    ] {
+        let (configuration, problems) = read(&instance("A", statement, "10.0.0.1"));
+        assert_eq!(
+            links(&configuration),
+            [format!("10.0.0.1 {link}")],
+            "{statement}: {problems:?}"
+        );
+    }
+}
+
+/// An environment with one variable.
+struct Environment(&'static str, &'static str);
+
+impl Files for Environment {
+    fn open(&mut self, _: super::super::Include<'_>, _: &mut Vec<Problem>) -> Vec<Source> {
+        Vec::new()
+    }
+
+    fn variable(&mut self, name: &str) -> Option<String> {
+        Some(if name == self.0 { self.1.to_owned() } else { String::new() })
+    }
+}
+
+#[test]
+fn variables_of_the_environment_are_replaced_and_never_quoted() {
+    let read_in = |mut environment: Environment, text: &str| {
+        let (program, mut problems) = (Program::default(), Vec::new());
+        let first = Source::alone(text.to_owned());
+        let configuration = configuration(first, &mut environment, program, &mut problems);
+        let texts: Vec<_> = problems.iter().map(|it| it.message.text(true).to_owned()).collect();
+        (configuration, texts)
+    };
+    let text = instance("A", "use_vmac ${_ENV LINK}${_ENV  OTHER }", "10.0.0.1");
+    for text in [text.clone(), format!("$L=${{_ENV LINK}}\n{}", text.replace("${_ENV LINK}", "$L"))]
+    {
+        let (configuration, problems) = read_in(Environment("LINK", "vmac10"), &text);
+        assert_eq!(links(&configuration), ["10.0.0.1 vmac10"], "{problems:?}");
+        assert!(configuration.uses_environment);
+    }
+    let (_, problems) = read_in(Environment("VIP", "secret"), &instance("A", "", "${_ENV VIP}"));
+    assert!(!problems.is_empty() && !format!("{problems:?}").contains("secret"), "{problems:?}");
+    let itself = Environment("LINK", "${_ENV LINK}${_ENV LINK}");
+    assert_eq!(
+        links(&read_in(itself, &instance("A", "", "${_ENV LINK}\n10.0.0.1")).0),
+        ["10.0.0.1 eth0"]
+    );
+    let (configuration, problems) = read(&instance("A", "priority ${_ENV X}", "10.0.0.1"));
+    assert_eq!(configuration.instances[0].priority, None, "{problems:?}");
+}
+
+#[test]
+fn a_unicast_instance_needs_no_interface() {
+    let text = instance(
+        "A",
+        "unicast_src_ip 192.0.2.1\n unicast_peer {\n 192.0.2.2\n }",
+        "10.0.0.1 dev eth1\n10.0.0.2",
+    );
+    let text = text.replace("interface eth0", "");
+    let (configuration, problems) = read(&text);
+    assert_eq!((configuration.instances[0].interface, configuration.is_refused), (None, false));
+    assert_eq!(links(&configuration), ["10.0.0.1 eth1"]);
+    assert!(problems[0].contains("keepalived ignores 10.0.0.2/32"), "{problems:?}");
+    let old = Version::new(2, 1, 5);
+    assert_eq!(links(&read_as(old, &text).0), ["10.0.0.1 eth1", "10.0.0.2 eth0"]);
+    let with_default = format!("global_defs {{\n default_interface eth2\n}}\n{text}");
+    assert_eq!(links(&read_as(old, &with_default).0), ["10.0.0.1 eth1", "10.0.0.2 eth2"]);
+    assert!(read_as(Version::new(2, 2, 7), &text).0.is_refused);
+    for refused in [
+        "unicast_src_ip fe80::1\n unicast_peer {\n fe80::2\n }",
+        "unicast_peer {\n 192.0.2.2\n }",
+        "",
+    ] {
+        let text = instance("A", refused, "10.0.0.1 dev eth1").replace("interface eth0", "");
+        assert!(read(&text).0.is_refused, "{refused}");
+    }
+}
+
+#[test]
+fn an_instance_without_addresses_on_purpose_is_no_fault_of_the_file() {
+    let text = "vrrp_instance A {\n interface eth0\n virtual_router_id 7\n version 3\n no_virtual_ipaddress\n}\n";
+    let mut problems = Vec::new();
+    let read = |program, problems: &mut Vec<Problem>| {
+        configuration(Source::alone(text.to_owned()), &mut (), program, problems)
+    };
+    assert!(!read(Program::default(), &mut problems).is_refused);
+    assert_eq!((problems.len(), problems[0].impact), (1, Impact::Note));
+    assert!(
+        read(Program { version: Version::new(2, 2, 7), ..Program::default() }, &mut problems)
+            .is_refused
+    );
+    let strict = text.replace("version 3", "strict_mode");
+    assert!(self::read(&strict).0.is_refused);
+}
+
+#[test]
+fn intervals_and_delays_are_those_that_keepalived_uses() {
+    let interval = |statements: &str| {
+        let interval = read(&instance("A", statements, "10.0.0.1")).0.instances[0].advert_interval;
+        interval.map(|interval| interval.as_millis())
+    };
+    assert_eq!(interval(""), None);
+    for (written, v2, v3) in [
+        ("0.125", 1000, 130),
+        ("0.333", 1000, 330),
+        ("1.5", 2000, 1500),
+        ("0.01", 1000, 10),
+        ("41", 41_000, 40_950),
+        ("255", 255_000, 40_950),
+    ] {
+        assert_eq!(interval(&format!("advert_int {written}")), Some(v2), "{written}");
+        assert_eq!(interval(&format!("version 3\n advert_int {written}")), Some(v3), "{written}");
+    }
+    let global = "global_defs {\n vrrp_down_timer_adverts 5\n vrrp_startup_delay 5.5\n \
+                  vrrp_delay_after_boot 60\n}\n";
+    let of = |statements: &str| {
+        read(&format!("{global}{}", instance("A", statements, "10.0.0.1"))).0.instances.remove(0)
+    };
+    assert_eq!(of("").down_timer_adverts, 5);
+    assert_eq!(of("down_timer_adverts 10").down_timer_adverts, 10);
+    assert_eq!(of("down_timer_adverts 101").down_timer_adverts, 5);
+    assert_eq!(of("down_timer_adverts 10\n strict_mode").down_timer_adverts, 3);
+    let StartupDelay { after_start, after_boot } = of("").startup_delay;
+    assert_eq!((after_start.as_millis(), after_boot.as_secs()), (5500, 60));
+}
+
+#[test]
+fn a_file_stays_readable_when_its_keepalived_is_upgraded_and_downgraded() {
+    let text = instance(
+        "A",
+        "use_vmac name vmac10\n no_virtual_ipaddress\n auth_hmac {\n key 1 x\n active_key 1\n }\n \
+         future {\n a { b }\n }\n down_timer_adverts 5",
+        "10.0.0.1",
+    );
+    for version in [(2, 1, 5), (2, 2, 7), (2, 3, 4), (2, 4, 3), (2, 2, 8), (2, 5, 0)] {
+        let version = Version::new(version.0, version.1, version.2);
+        let (configuration, problems) = read_as(version, &text);
+        assert_eq!(configuration.instances[0].addresses.len(), 1, "{version}: {problems:?}");
+        assert!(!configuration.is_refused, "{version}: {problems:?}");
     }
 }
 

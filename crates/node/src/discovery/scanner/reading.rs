@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use vipwatch_core::keepalived::Program;
 use vipwatch_linux::file::FileStamp;
 use vipwatch_linux::netns::{Netns, NetnsError};
 use vipwatch_linux::process_table::{self, ProcessId};
@@ -23,7 +24,7 @@ use crate::processes::ProcessSource;
 
 impl ConfigScanner {
     /// The content of `file`, which is read if it has changed; `None` if there is no file and no content to keep. `source`
-    /// is the process that uses the file.
+    /// is the process that uses the file; without one, the configured id and version count.
     pub(super) fn read(
         &mut self,
         file: &Arc<Path>,
@@ -47,9 +48,11 @@ impl ConfigScanner {
         };
         let config_id = source.and_then(|source| source.config_id.clone());
         let config_id = config_id.unwrap_or_else(|| self.locations.config_id());
+        let version = source.and_then(|source| source.version).unwrap_or(self.locations.version);
+        let program = Program { config_id: &config_id, version };
+        let process = source.and_then(|source| source.process);
         let FilePlace { path, author, .. } = place;
-        let request =
-            |root| ConfigRequest { root, file: path, config_id: &config_id, author: *author };
+        let request = |root| ConfigRequest { root, file: path, program, process, author: *author };
         match (root, stamp) {
             (Ok(root), Some(stamp)) => self.read_again(file, stamp, source, request(&root), result),
             (Ok(root), None) => match LoadedConfig::read(source, request(&root)) {

@@ -16,12 +16,22 @@ fn table() -> KeepalivedTable {
 }
 
 #[test]
-fn a_keyword_across_two_parts_of_a_file_is_found() {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(&vec![b'x'; (64 << 10) - 5]).unwrap();
-    file.write_all(KEYWORD).unwrap();
-    assert!(contains(file.path(), KEYWORD).unwrap());
-    assert!(!contains(file.path(), b"virtual_server").unwrap());
+fn a_keyword_and_a_version_across_two_parts_of_a_file_are_found() {
+    let read = |words: &[&[u8]]| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for word in words {
+            file.write_all(&vec![b'x'; (64 << 10) - 5]).unwrap();
+            file.write_all(word).unwrap();
+        }
+        Executable::read(file.path()).unwrap()
+    };
+    let version = b"Keepalived v2.2.7 (";
+    let found = read(&[KEYWORD, version]);
+    assert!(found.is_keepalived);
+    assert_eq!(found.version.unwrap().to_string(), "2.2.7");
+    assert_eq!(read(&[version, KEYWORD]), found);
+    assert_eq!(read(&[KEYWORD]), Executable { is_keepalived: true, version: None });
+    assert_eq!(read(&[b"virtual_server"]), Executable::default());
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn adverts(facts: &InstanceFacts<'_>, emit: &mut EmitSample<'_>, origin: AdvertO
 
 fn emit_count(facts: &InstanceFacts<'_>, emit: &mut EmitSample<'_>, count: u64) {
     let config = &facts.entry.instance;
-    let (vrid, link) = (vrid(facts), config.vrrp.interface.to_string());
+    let (vrid, link) = (vrid(facts), config.vrrp.interface_name());
     let labels = [
         ("iname", config.vrrp.name.as_str()),
         ("intf", link.as_str()),

@@ -4,7 +4,8 @@
 use vipwatch_testkit::DumpLab;
 
 use super::{
-    as_dump, assert_same_result, case, difference, discover_file, instance, instance_on, write,
+    as_dump, assert_same_result, case, difference, discover_file, instance, instance_on, parse,
+    write,
 };
 
 #[test]
@@ -55,6 +56,8 @@ fn conditional_lines_compare_with_the_host_name_by_default() {
     let addresses = format!("@{host} 10.0.0.1\n @^{host} 10.0.0.2\n 10.0.0.3");
     write(lab.path(), "keepalived.conf", &instance("${_INSTANCE}", "", &addresses));
     let file = lab.path().join("keepalived.conf");
-    assert_eq!(difference(&lab, &file, None), None);
-    assert!(as_dump(&discover_file(&file, None))[0].addresses.len() == 2);
+    let program = vipwatch_testkit::keepalived::program();
+    let version = parse(&vipwatch_testkit::keepalived::version(&program));
+    assert_eq!(difference(&lab, &file, None, version), None);
+    assert!(as_dump(&discover_file(&file, None, version))[0].addresses.len() == 2);
 }

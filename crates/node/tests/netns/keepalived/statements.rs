@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statements of an instance, and values that cannot be known.
 
+use vipwatch_core::keepalived::Version;
 use vipwatch_testkit::{Dump, DumpInstance, DumpLab};
 
 use super::{Case, as_dump, assert_same_result, case, discover_file, instance, instance_on, write};
@@ -8,6 +9,12 @@ use super::{Case, as_dump, assert_same_result, case, discover_file, instance, in
 /// An instance with these additional statements and one address.
 fn instance_with(statements: &str) -> String {
     instance("A", statements, "10.0.0.1")
+}
+
+/// An instance with unicast peers and these addresses, without a link.
+fn unicast(addresses: &str) -> String {
+    let peers = "unicast_src_ip 198.18.0.1\n unicast_peer {\n 198.18.0.2\n }";
+    instance("A", peers, addresses).replace("interface eth0", "")
 }
 
 #[test]
@@ -86,13 +93,18 @@ fn virtual_router_ids_and_interfaces_are_read_as_by_keepalived() {
         case("the loopback interface", instance_with("").replace("eth0", "lo")),
         case("an interface in quotes", instance_with("").replace("eth0", "\"eth1\"")),
         case(
-            "a unicast instance without an interface",
-            instance(
-                "A",
-                "unicast_src_ip 198.18.0.1\n unicast_peer {\n 198.18.0.2\n }",
-                "10.0.0.1",
-            )
-            .replace("interface eth0", ""),
+            "no address in version 3",
+            "vrrp_instance A {\n interface eth0\n virtual_router_id 51\n version 3\n no_virtual_ipaddress\n}\n",
+        ),
+        case("a unicast instance without an interface", unicast("10.0.0.1 dev eth1")),
+        case("a unicast instance without any link", unicast("10.0.0.1\n 10.0.0.2 dev eth1")),
+        case(
+            "a unicast instance with default_interface",
+            format!("global_defs {{\n default_interface bond0\n}}\n{}", unicast("10.0.0.1")),
+        ),
+        case(
+            "a unicast instance without a link and a source",
+            unicast("10.0.0.1 dev eth1").replace("unicast_src_ip 198.18.0.1", ""),
         ),
     ]);
 }
@@ -185,9 +197,12 @@ fn random_values_are_unknown() {
     let Dump::Instances(theirs) = lab.dump(&file, None) else {
         panic!("keepalived does not start")
     };
-    let discovery = discover_file(&file, None);
+    let discovery = discover_file(&file, None, Version::NEWEST);
     let [ours] = as_dump(&discovery).try_into().unwrap();
     assert_eq!(theirs[0], DumpInstance { priority: "1".to_owned(), ..ours.clone() });
     assert_eq!(ours.priority, "unknown");
-    assert_eq!(discovery.problems[0].text, "priority of A is random, and cannot be known");
+    assert_eq!(
+        discovery.problems[0].text,
+        "priority of A cannot be known: keepalived chooses it when it starts"
+    );
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Quotes, comments, braces, templates and unknown blocks.
 
+use vipwatch_core::keepalived::Version;
 use vipwatch_testkit::{Dump, DumpLab};
 
 use super::{as_dump, assert_same_result, case, discover_file, instance, instance_on, write};
@@ -151,7 +152,7 @@ fn an_unknown_block_leaves_the_addresses_with_the_instance_although_keepalived_l
     let Dump::Instances(theirs) = lab.dump(&file, None) else {
         panic!("keepalived does not start");
     };
-    let ours = as_dump(&discover_file(&file, None));
+    let ours = as_dump(&discover_file(&file, None, Version::NEWEST));
     assert_eq!((theirs[0].priority.as_str(), theirs[0].addresses.len()), ("7", 0));
     assert_eq!((ours[0].priority.as_str(), ours[0].addresses.len()), ("8", 1));
 }

@@ -37,6 +37,15 @@ fn vmac_links_of_instances_have_the_names_that_keepalived_gives_them() {
             instance("A", "use_vmac a_name_of_16_byte", "10.0.0.1"),
         ),
         case("use_vmac and vmac_xmit_base", instance("A", "use_vmac\n vmac_xmit_base", "10.0.0.1")),
+        case("use_vmac with the word name", instance("A", "use_vmac name vmac10", "10.0.0.1")),
+        case(
+            "use_vmac with all its words",
+            instance("A", "use_vmac group 7 mine netlink_notify_msg", "10.0.0.1"),
+        ),
+        case(
+            "use_ipvlan with the word name",
+            instance("A", "use_ipvlan name bridge 198.18.0.5", "10.0.0.1"),
+        ),
         case(
             "use_vmac after the addresses",
             instance("A", "", "10.0.0.1").replace("51", "51\n use_vmac"),

@@ -92,11 +92,11 @@ impl ConfigScanner {
             self.sources.iter().map(|known| (&known.file, known)).collect();
         for source in &sources {
             let known = known_sources.get(&source.file);
-            let is_same = |known: &&&ProcessSource| {
+            let is_changed = |known: &&ProcessSource| {
                 (&known.config_id, known.version, known.process)
-                    == (&source.config_id, source.version, source.process)
+                    != (&source.config_id, source.version, source.process)
             };
-            if known.filter(is_same).is_none()
+            if known.is_none_or(is_changed)
                 && let Some(file) = self.files.get_mut(&source.file)
             {
                 // Conditional lines may give the file another content, and the process may have loaded another one.

@@ -70,6 +70,7 @@ enum Coverage {
 
 /// Scans for instances, and follows them.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts about scans")]
 pub struct Follower {
     /// Scans on a thread of its own.
     discovery: DiscoveryWorker,

@@ -202,9 +202,10 @@ impl InstanceTable {
             }
         }
         let mut changes = Vec::new();
-        let located = match is_lost {
-            true => self.locate_namespaces(&ChangedNames::Any),
-            false => self.locate_names(&deleted),
+        let located = if is_lost {
+            self.locate_namespaces(&ChangedNames::Any)
+        } else {
+            self.locate_names(&deleted)
         };
         for name in located {
             self.read_namespace(&name, &PendingRead::new(Trigger::Namespace), &mut changes);

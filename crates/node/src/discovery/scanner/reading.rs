@@ -37,9 +37,9 @@ impl ConfigScanner {
             Err(error) if process_table::is_vanished(&error) => None,
             Err(error) => return Some(self.replace(file, ConfigFile::unreadable(file, &error))),
         };
-        let is_current =
-            |known: &Box<ConfigFile>| stamp.is_some_and(|stamp| known.is_current(stamp, source));
-        if self.files.get(file).is_some_and(is_current) {
+        let known = self.files.get(file);
+        let is_current = |stamp| known.is_some_and(|known| known.is_current(stamp, source));
+        if stamp.is_some_and(is_current) {
             return self.keep(file);
         }
         let root = match place.process {

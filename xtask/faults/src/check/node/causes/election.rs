@@ -90,7 +90,7 @@ impl<'a> Situation<'a> {
         if age < self.recent() {
             return if self.is_dropped(newest, 5 * SECOND) {
                 vec!["peer-priority-dropped"]
-            } else if self.is_dropped(newest, 10 * SECOND) {
+            } else if self.is_dropped(newest, (10 * SECOND).max(run.down_interval(1) + SECOND)) {
                 vec!["peer-priority-dropped", "preempted-peer"]
             } else {
                 vec!["preempted-peer"]

@@ -6,11 +6,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, set_child_subreaper,
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal,
+    set_child_subreaper,
 };
 
 use vipwatch_core::cause::ProcessExit;
@@ -139,21 +139,24 @@ fn own_children() -> HashSet<u32> {
 /// Sends a signal, unless the process has ended and its pid belongs to another one.
 fn send(process: Descendant, signal: Signal) {
     let (Descendant::Shown(ProcessId { pid, .. }) | Descendant::HiddenChild(pid)) = process;
-    let Some(pidfd) = open_process(pid) else { return };
+    let Some(raw_pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    let pidfd = pidfd_open(raw_pid, PidfdFlags::empty());
     // ORDER: the identity is checked after the descriptor is open. From then on, it cannot become another process.
     let is_same = match process {
         Descendant::Shown(id) => stat(pid).is_ok_and(|now| now.id == id),
         Descendant::HiddenChild(_) => true,
     };
-    if is_same {
-        // A process of another user stays, if this one lacks the right to end it.
-        let _ = pidfd_send_signal(&pidfd, signal);
+    if !is_same {
+        return;
     }
-}
-
-fn open_process(pid: u32) -> Option<OwnedFd> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
-    pidfd_open(pid, PidfdFlags::empty()).ok()
+    // A process of another user stays, if this one lacks the right to end it.
+    let _ = match pidfd {
+        Ok(pidfd) => pidfd_send_signal(&pidfd, signal),
+        Err(Errno::SRCH) => Ok(()),
+        // Before Linux 5.3 there is no descriptor. LIMIT: the process may end, and another one get its pid, between the
+        // check and the signal.
+        Err(_) => kill_process(raw_pid, signal),
+    };
 }
 
 #[cfg(test)]

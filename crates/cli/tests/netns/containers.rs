@@ -12,7 +12,9 @@ use serde_json::Value;
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for, wait_showing, wait_within_showing};
 
 use crate::curl::curl;
-use crate::support::{PROGRAM, query_json, read, write, write_hook, write_with_mode};
+use crate::support::{
+    PROGRAM, on_old_kernel, query_json, read, write, write_hook, write_with_mode,
+};
 
 /// Longest time until a finding opens that a periodic check must see first.
 const CHECK_LIMIT: std::time::Duration = std::time::Duration::from_mins(1);
@@ -442,28 +444,10 @@ fn a_fake_memory_file_of_keepalived_neither_fills_the_memory_nor_blocks_the_node
     assert!(kilobytes < 300 << 10, "peak memory: {peak}");
 }
 
-/// Answers the calls of newer kernels as an older one does, and becomes the program.
-const OLD_KERNEL: &str = r#"#!/usr/bin/python3
-import ctypes, os, struct, sys
-NUMBERS = [437, 434, 424]  # openat2, pidfd_open, pidfd_send_signal
-code = [(0x20, 0, 0, 0)]
-for position, number in enumerate(NUMBERS):
-    code.append((0x15, len(NUMBERS) - position, 0, number))
-code += [(0x06, 0, 0, 0x7fff0000), (0x06, 0, 0, 0x00050000 | 38)]
-text = b"".join(struct.pack("HBBI", *one) for one in code)
-buffer = ctypes.create_string_buffer(text)
-program = struct.pack("HL", len(code), ctypes.addressof(buffer))
-libc = ctypes.CDLL(None, use_errno=True)
-assert libc.prctl(38, 1, 0, 0, 0) == 0
-assert libc.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()
-os.execv(PROGRAM, [PROGRAM] + sys.argv[1:])
-"#;
-
 #[test]
 fn a_kernel_without_openat2_and_pidfd_gives_the_same_answers() {
     let mut lab = ContainerLab::new("OLD");
-    let program = lab.lab.path().join("vipwatch-on-an-old-kernel");
-    write_with_mode(&program, &OLD_KERNEL.replace("PROGRAM", &format!("{PROGRAM:?}")), 0o755);
+    let program = on_old_kernel(&lab.lab);
     lab.fixture = NodeFixture::new(&program, lab.lab.path()).with_processes();
     lab.fixture.configure("[find]\ncontainers = true\n");
     let include =

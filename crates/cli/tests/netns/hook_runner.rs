@@ -10,12 +10,12 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use vipwatch_testkit::monitor::{end_of, is_alive};
-use vipwatch_testkit::{Lab, NodeFixture, wait_for};
+use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
 use crate::access::as_other_user;
 use crate::support::{
-    ADD_VIP, PROGRAM, REMOVE_VIP, fixture_with, read, vi_1_conf, wait_for_content, wait_for_role,
-    write_hook,
+    ADD_VIP, PROGRAM, REMOVE_VIP, fixture_with, on_old_kernel, read, vi_1_conf, wait_for_content,
+    wait_for_role, write_hook,
 };
 
 /// Configures one hook, with further keys.
@@ -128,6 +128,18 @@ fn a_script_is_the_checked_file_although_its_path_leads_to_another_one() {
 fn everything_that_a_hook_has_started_ends_at_its_timeout() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    check_end_at_timeout(&lab, &netns, &fixture);
+}
+
+#[test]
+fn everything_that_a_hook_has_started_ends_at_its_timeout_on_a_kernel_without_pidfd() {
+    let lab = Lab::new();
+    let (netns, _) = fixture_with(&lab, &[vi_1_conf()]);
+    let fixture = NodeFixture::new(&on_old_kernel(&lab), lab.path());
+    check_end_at_timeout(&lab, &netns, &fixture);
+}
+
+fn check_end_at_timeout(lab: &Lab, netns: &TestNetns, fixture: &NodeFixture) {
     let started = lab.path().join("started");
     // Each of the processes has left the session and ignores all signals that can be ignored. For `backup` the program
     // hangs, for `primary` it ends before them.
@@ -139,7 +151,7 @@ fn everything_that_a_hook_has_started_ends_at_its_timeout() {
         child.replace('\'', "'\\''").replace('$', "\\$")
     );
     let hook = write_hook(&lab.path().join("hook"), &text);
-    configure(&fixture, &hook, "timeout = \"8s\"");
+    configure(fixture, &hook, "timeout = \"8s\"");
     let _node = fixture.start();
     wait_for("three processes", || (pids(&started).len() == 3).then_some(()));
     fixture.wait_for_log("the program took longer than 8000 ms and was killed");

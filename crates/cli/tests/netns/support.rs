@@ -127,3 +127,27 @@ pub(crate) fn recorded(fixture: &NodeFixture) -> Vec<String> {
 pub(crate) fn wait_for_record(fixture: &NodeFixture, expected: &str) {
     wait_for(expected, || recorded(fixture).iter().any(|line| line == expected).then_some(()));
 }
+
+/// Answers the calls of newer kernels as an older one does, and becomes the program.
+const OLD_KERNEL: &str = r#"#!/usr/bin/python3
+import ctypes, os, struct, sys
+NUMBERS = [437, 434, 424]  # openat2, pidfd_open, pidfd_send_signal
+code = [(0x20, 0, 0, 0)]
+for position, number in enumerate(NUMBERS):
+    code.append((0x15, len(NUMBERS) - position, 0, number))
+code += [(0x06, 0, 0, 0x7fff0000), (0x06, 0, 0, 0x00050000 | 38)]
+text = b"".join(struct.pack("HBBI", *one) for one in code)
+buffer = ctypes.create_string_buffer(text)
+program = struct.pack("HL", len(code), ctypes.addressof(buffer))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()
+os.execv(PROGRAM, [PROGRAM] + sys.argv[1:])
+"#;
+
+/// The program under test, on a kernel before `openat2` and descriptors of processes.
+pub(crate) fn on_old_kernel(lab: &Lab) -> PathBuf {
+    let program = lab.path().join("vipwatch-on-an-old-kernel");
+    write_with_mode(&program, &OLD_KERNEL.replace("PROGRAM", &format!("{PROGRAM:?}")), 0o755);
+    program
+}

@@ -3,7 +3,7 @@
 //!
 //! The kernel gives pids in ascending order and publishes the last one in `/proc/loadavg`. As long as that number
 //! stands still, no process has started, and one small read is enough. Otherwise the numbers in between are the new
-//! processes. After a wrap-around, and after very many starts, all processes are listed.
+//! processes. After very many starts, the newest of them are examined. After a wrap-around, all processes are listed.
 //!
 //! A process may run another program after its start (`execve`), at any time. So each new pid is returned again in the
 //! calls of the next [`RECHECK_SPAN`], and all processes are listed from time to time.
@@ -18,7 +18,7 @@ use super::pids;
 /// How long a new process is examined again, because a shell or a service manager may run the wanted program in it.
 const RECHECK_SPAN: Duration = Duration::from_secs(5);
 
-/// Maximum number of pids between two calls that are examined one by one; above, all processes are listed.
+/// Maximum number of pids that one call examines one by one, the newest ones. The next list has the others.
 const MAX_RANGE: u32 = 2048;
 
 /// Shortest time between two lists of all processes.
@@ -71,23 +71,29 @@ impl NewProcesses {
         }
     }
 
-    /// The pids from the last call to `last`, and those of recent calls; `None` if all processes must be listed.
+    /// The pids from the last call to `last`, and those of recent calls, without the oldest ones if they are too many; `None`
+    /// if all processes must be listed.
     fn advance(&mut self, last: u32, now: Instant) -> Option<Vec<u32>> {
         let before = self.last.replace(last);
         while self.recent.front().is_some_and(|range| range.seen + RECHECK_SPAN < now) {
             self.recent.pop_front();
         }
         let before = before?;
-        if last < before || last - before > MAX_RANGE {
+        if last < before {
             return None;
         }
         if last > before {
             self.recent.push_back(PidRange { seen: now, first: before + 1, last });
         }
-        let count: u32 = self.recent.iter().map(|range| range.last - range.first + 1).sum();
-        if count > MAX_RANGE {
-            self.recent.clear();
-            return None;
+        let count = |range: &PidRange| range.last - range.first + 1;
+        let mut excess = self.recent.iter().map(count).sum::<u32>().saturating_sub(MAX_RANGE);
+        while let Some(oldest) = self.recent.front_mut().filter(|_| excess > 0) {
+            let dropped = excess.min(count(oldest));
+            oldest.first += dropped;
+            excess -= dropped;
+            if oldest.first > oldest.last {
+                self.recent.pop_front();
+            }
         }
         Some(self.recent.iter().flat_map(|range| range.first..=range.last).collect())
     }
@@ -119,13 +125,29 @@ mod tests {
     }
 
     #[test]
-    fn all_processes_are_listed_after_a_wrap_around_and_after_very_many_starts() {
+    fn very_many_starts_do_not_list_all_processes_in_every_call() {
+        let mut new = NewProcesses::default();
+        let now = Instant::now();
+        assert_eq!(new.advance(1_000, now), None);
+        let mut last = 1_000;
+        for second in 1..20 {
+            last += 1_500;
+            let pids = new.advance(last, now + Duration::from_secs(second));
+            let newest = if second == 1 { last - 1_499 } else { last - MAX_RANGE + 1 };
+            assert_eq!(pids, Some((newest..=last).collect()), "the newest ones");
+        }
+        last += 3 * MAX_RANGE;
+        let pids = new.advance(last, now + Duration::from_secs(20));
+        assert_eq!(pids, Some((last - MAX_RANGE + 1..=last).collect()));
+    }
+
+    #[test]
+    fn all_processes_are_listed_after_a_wrap_around() {
         let mut new = NewProcesses::default();
         let now = Instant::now();
         assert_eq!(new.advance(30_000, now), None);
         assert_eq!(new.advance(400, now), None);
         assert_eq!(new.advance(401, now), Some(vec![401]));
-        assert_eq!(new.advance(401 + MAX_RANGE + 1, now), None);
     }
 
     #[test]

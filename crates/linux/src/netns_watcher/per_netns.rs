@@ -41,12 +41,16 @@ impl NetnsSockets {
 
     fn read(&mut self, netns: NetnsRef, events: &mut Vec<NetnsEvent>) -> io::Result<()> {
         let mut scratch: Scratch = [0; _];
-        for _ in 0..MAX_DATAGRAMS_PER_READ {
+        let mut is_lost = false;
+        let mut count = 0;
+        // As in the shared socket: after an overrun, only an empty queue takes messages again.
+        while is_lost || count < MAX_DATAGRAMS_PER_READ {
+            count += 1;
             let bytes = match self.events.receive(&mut scratch)? {
                 Received::Datagram(bytes) => bytes,
-                Received::QueueEmpty => return Ok(()),
+                Received::QueueEmpty => break,
                 Received::Truncated | Received::Overrun => {
-                    events.push(NetnsEvent::Lost);
+                    is_lost = true;
                     continue;
                 }
             };
@@ -63,6 +67,9 @@ impl NetnsSockets {
                     events.push(event);
                 }
             }
+        }
+        if is_lost {
+            events.push(NetnsEvent::Lost);
         }
         Ok(())
     }

@@ -13,8 +13,9 @@ use vipwatch_core::role::AddressState;
 use vipwatch_core::{Role, Trigger};
 use vipwatch_linux::clock;
 use vipwatch_linux::inotify::ChangedNames;
+use vipwatch_linux::netns::Netns;
 use vipwatch_linux::netns_query::NetnsQuery;
-use vipwatch_linux::netns_watcher::NetnsWatcher;
+use vipwatch_linux::netns_watcher::{NetnsEvent, NetnsWatcher};
 use vipwatch_node::audit::{Audit, SnapshotRequests};
 use vipwatch_node::discovery::{ConfigLocations, InstanceConfig, discover};
 use vipwatch_node::receiver::ReceiverHandle;
@@ -553,6 +554,33 @@ fn roles_match_the_kernel_after_an_event_storm_on_one_of_many_sockets() {
     assert_eq!(summary(&changes[0]).1, "backup primary resync");
     assert!(table.overruns() > 0);
     assert!((1..=table.overruns()).contains(&table.resyncs()), "{}", table.resyncs());
+}
+
+#[test]
+fn a_change_after_the_overrun_of_one_of_many_sockets_is_not_lost() {
+    let fixture = RouterFixture::new(1);
+    let mut watcher = NetnsWatcher::open_per_netns().unwrap();
+    let router = &fixture.routers[0];
+    let netns = Netns::open(&router.netns.name().parse().unwrap()).unwrap();
+    watcher.watch(&netns).unwrap();
+    let other: ipnet::IpNet = "10.9.9.9/32".parse().unwrap();
+    for _ in 0..10_000 {
+        router.editor.add(router.link, other);
+        router.editor.remove(router.link, other);
+    }
+    let mut events = Vec::new();
+    watcher.read(&mut events).unwrap();
+    assert_eq!(
+        events.last(),
+        Some(&NetnsEvent::Lost),
+        "the queue is empty when the loss is reported"
+    );
+    // The caller reads the namespace now, and then this address appears.
+    router.add_vip();
+    events.clear();
+    watcher.read(&mut events).unwrap();
+    let is_vip = |event: &NetnsEvent| matches!(event, NetnsEvent::Address(_, event) if event.ip != Some(other.addr()));
+    assert!(events.iter().any(is_vip), "{events:?}");
 }
 
 #[test]

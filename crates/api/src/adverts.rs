@@ -17,6 +17,8 @@ pub enum CaptureState {
     NoNamespace,
     /// The link does not exist.
     NoLink,
+    /// The link is down or has no carrier.
+    LinkDown,
     /// The node has no permission to capture them.
     Refused,
     /// The packet socket failed.
@@ -30,6 +32,7 @@ impl CaptureState {
             Self::Running => "running",
             Self::NoNamespace => "no-namespace",
             Self::NoLink => "no-link",
+            Self::LinkDown => "link-down",
             Self::Refused => "refused",
             Self::Failed => "failed",
         }

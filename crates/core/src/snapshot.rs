@@ -22,6 +22,20 @@ pub struct LinkAddress {
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
+    /// The destination of frames to an IP multicast group (RFC 1112 section 6.4, RFC 2464 section 7).
+    pub fn of_group(group: IpAddr) -> Self {
+        match group {
+            IpAddr::V4(group) => {
+                let [_, b, c, d] = group.octets();
+                Self([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+            }
+            IpAddr::V6(group) => {
+                let [.., a, b, c, d] = group.octets();
+                Self([0x33, 0x33, a, b, c, d])
+            }
+        }
+    }
+
     /// Whether one station can have the address: it is neither zero nor a multicast address.
     pub fn is_station(self) -> bool {
         self.0 != [0; 6] && self.0[0] & 1 == 0

@@ -236,6 +236,22 @@ impl NetnsQuery {
         Ok(Some(snapshot))
     }
 
+    /// Reads one link of the namespace by its name, or of the caller's own if `netns` is `None`; `None` if there is no such
+    /// link. Unlike `SIOCGIFINDEX`, it never makes the kernel load a module.
+    pub fn link_by_name(
+        &mut self,
+        netns: Option<&Netns>,
+        name: LinkName,
+    ) -> Result<Option<LinkFacts>, NetnsQueryError> {
+        let Some(netns) = netns else { return Ok(self.link(NetnsRef::Own, name)?) };
+        if let Ok(Some(netns)) = self.netns_ref(netns)
+            && let Ok(found) = self.link(netns, name)
+        {
+            return Ok(found);
+        }
+        Ok(netns.visit(|| Self::open_own()?.link(NetnsRef::Own, name))??)
+    }
+
     /// Reads one link of a namespace by its name; `None` if there is no such link.
     fn link(&mut self, netns: NetnsRef, name: LinkName) -> Result<Option<LinkFacts>, WatchError> {
         self.sequence = self.sequence.wrapping_add(1);

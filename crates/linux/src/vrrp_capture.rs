@@ -5,8 +5,11 @@
 //! ([`AdvertCapture::drain`]). A classic BPF filter drops everything but VRRP before the kernel copies or queues it.
 //!
 //! The socket belongs to the namespace of the thread that opens it, and keeps that namespace alive: the owner must close
-//! it when the name of the namespace is removed. It may outlive its link: [`AdvertCapture::find_link`] binds it again to
-//! a link that was created anew. Opening needs `CAP_NET_RAW`.
+//! it when the name of the namespace is removed. It may outlive its link: [`AdvertCapture::bind`] binds it again to a link
+//! that was created anew. Opening needs `CAP_NET_RAW`.
+//!
+//! A network card passes frames of a multicast group up only while the link is a member. keepalived joins the groups, and
+//! the kernel leaves them when it ends; so the socket has memberships of its own (`PACKET_MR_MULTICAST`). They send nothing.
 //!
 //! The socket has the protocol `ETH_P_ALL`: a socket of one protocol would see neither both families nor sent packets,
 //! and on a link below a bridge or a macvlan it would miss packets that these take over.
@@ -21,8 +24,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use libc::{PACKET_ADD_MEMBERSHIP, PACKET_DROP_MEMBERSHIP};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use vipwatch_core::snapshot::Mac;
 use vipwatch_core::{LinkIndex, LinkName, Moment};
 
 use self::message::Batch;
@@ -91,19 +96,8 @@ pub struct DrainResult {
     pub dropped: u32,
     /// Whether packets are left in the queue.
     pub has_more: bool,
-    /// Whether the link went down or was removed since the last call: [`AdvertCapture::find_link`] is due.
+    /// Whether the link went down or was removed since the last call: [`AdvertCapture::check_link`] is due.
     pub is_link_lost: bool,
-}
-
-/// What [`AdvertCapture::find_link`] found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LinkSearch {
-    /// The link is the same as before.
-    Same(LinkIndex),
-    /// The link is new, or was created again: packets were missed until now.
-    Bound(LinkIndex),
-    /// There is no such link.
-    Missing,
 }
 
 /// A packet socket for the adverts of one link.
@@ -111,15 +105,18 @@ pub enum LinkSearch {
 pub struct AdvertCapture {
     fd: OwnedFd,
     link: LinkName,
+    /// The groups of which the link is to be a member.
+    groups: Box<[Mac]>,
     /// The link to which the socket is bound; `None` before the first one, and after its removal.
     bound: Option<LinkIndex>,
+    is_member: bool,
     buffer_bytes: usize,
 }
 
 impl AdvertCapture {
-    /// Opens a socket in the namespace of the calling thread. It receives nothing until [`Self::find_link`] has found
-    /// the link.
-    pub fn open(link: LinkName, mode: CaptureMode, buffer_bytes: usize) -> io::Result<Self> {
+    /// Opens a socket in the namespace of the calling thread. It receives nothing until [`Self::bind`].
+    pub fn open(request: CaptureRequest) -> io::Result<Self> {
+        let CaptureRequest { link, mode, buffer_bytes, groups } = request;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // ORDER: with protocol 0 the socket receives nothing before it is bound, so that no packet passes before the
         // filter is attached.
@@ -128,41 +125,48 @@ impl AdvertCapture {
         let buffer_bytes = buffer_bytes.clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES);
         set_buffer(&fd, buffer_bytes);
         set_option(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        Ok(Self { fd, link, bound: None, buffer_bytes })
+        Ok(Self { fd, link, groups, bound: None, is_member: false, buffer_bytes })
     }
 
-    /// Looks the link up by its name, and binds the socket to its index if that is another one than before. It does not
-    /// enter the namespace: the kernel looks in the namespace of the socket.
-    pub fn find_link(&mut self) -> io::Result<LinkSearch> {
-        let Some(index) = self.link_index()? else {
-            self.bound = None;
-            return Ok(LinkSearch::Missing);
-        };
-        if self.bound == Some(index) {
-            return Ok(LinkSearch::Same(index));
+    /// Binds the socket to the link with this index, which makes the link a member of the multicast groups. Returns whether
+    /// it was bound to another link before, or to none: packets were missed until now.
+    pub fn bind(&mut self, link: LinkIndex) -> io::Result<bool> {
+        if self.bound == Some(link) {
+            return Ok(false);
         }
-        message::bind(&self.fd, index)?;
-        self.bound = Some(index);
-        Ok(LinkSearch::Bound(index))
+        self.release();
+        message::bind(&self.fd, link)?;
+        self.bound = Some(link);
+        // A link without a filter, such as a tunnel, refuses a membership.
+        let join =
+            |group: &Mac| message::set_membership(&self.fd, PACKET_ADD_MEMBERSHIP, link, *group);
+        // ORDER: every group is tried, also after a refusal.
+        self.is_member = self.groups.iter().map(join).fold(true, |all, one| all & one.is_ok());
+        Ok(true)
     }
 
-    /// The index of the link that has the name now; `None` if there is none.
-    fn link_index(&self) -> io::Result<Option<LinkIndex>> {
-        // SAFETY: `ifreq` is plain data for which all zeroes is a valid value.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(self.link.as_bytes()) {
-            *to = libc::c_char::from_ne_bytes([*from]);
+    /// Whether the link is a member of all groups, so that adverts arrive although no other program has joined them.
+    pub fn is_member(&self) -> bool {
+        self.is_member
+    }
+
+    /// Whether the link to which the socket is bound exists and still has its name. If not, the socket is no longer bound.
+    /// It does not enter the namespace: the kernel looks in the namespace of the socket.
+    pub fn check_link(&mut self) -> bool {
+        let has_name = self.bound.is_some_and(|link| message::has_name(&self.fd, link, self.link));
+        if !has_name {
+            self.release();
         }
-        // SAFETY: the request outlives the call. A `LinkName` is shorter than `ifr_name`, so the name ends with zero.
-        let result =
-            unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::SIOCGIFINDEX as _, &raw mut request) };
-        if result == 0 {
-            // SAFETY: the kernel has filled this member of the union.
-            let index = unsafe { request.ifr_ifru.ifru_ifindex };
-            return Ok(u32::try_from(index).ok().map(LinkIndex));
+        has_name
+    }
+
+    /// Gives up the memberships on a link that now has another name. The kernel has removed those on a deleted link.
+    fn release(&mut self) {
+        if let Some(link) = self.bound.take() {
+            for group in &self.groups {
+                let _ = message::set_membership(&self.fd, PACKET_DROP_MEMBERSHIP, link, *group);
+            }
         }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() == Some(libc::ENODEV) { Ok(None) } else { Err(error) }
     }
 
     /// Reads the queued packets without waiting, oldest first.
@@ -265,15 +269,17 @@ fn set_buffer(fd: &OwnedFd, bytes: usize) {
     }
 }
 
-fn set_option(
+/// `T` is the type that the kernel expects for the option.
+fn set_option<T>(
     fd: &OwnedFd,
     level: libc::c_int,
     option: libc::c_int,
-    value: libc::c_int,
+    value: T,
 ) -> io::Result<()> {
-    // SAFETY: the value outlives the call, and 4 is its size in bytes.
+    let size = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
+    // SAFETY: the value outlives the call, and `size` is its size in bytes.
     let result =
-        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), 4) };
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), size) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -287,7 +287,6 @@ impl Audit {
         let NetnsReading { snapshot, routing, processes, at, taken } = reading;
         let mut facts = facts::gather(entry, snapshot, &self.receiver_handle);
         facts.routing = routing.missing(&entry.instance, snapshot);
-        facts.adverts = adverts::gather(&self.store.witness, entry, &facts.role);
         facts.duplicates = self.store.duplicates.of(&entry.instance.id);
         let keepalived =
             processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
@@ -306,6 +305,8 @@ impl Audit {
         facts.keepalived_age =
             keepalived.as_ref().and_then(|dated| Some(clock::now().since(dated.since?.moment)));
         facts.keepalived = keepalived.map(|dated| dated.facts);
+        facts.adverts =
+            adverts::gather(&self.store.witness, entry, &facts.role, facts.keepalived.as_ref());
         let is_changing = |group: &DatedSyncGroup| group.facts.state() == SyncState::Changing;
         let is_unsettled = group.as_ref().is_some_and(is_changing);
         facts.sync_group = group.map(|dated| dated.facts);

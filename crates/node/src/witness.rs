@@ -14,7 +14,8 @@
 //! soon after an instance there has changed its role. The worker closes a socket when the name of its namespace is removed:
 //! an open packet socket would keep the namespace alive.
 //!
-//! The witness only listens. It sends nothing, and joins no multicast group.
+//! The witness only listens and sends nothing. Its sockets make their links members of VRRP's multicast groups, so that a
+//! network card passes the adverts up although no keepalived runs; that is no IGMP or MLD membership.
 
 mod evidence;
 mod links;
@@ -49,6 +50,7 @@ enum CommandKey {
     Follow,
     /// The namespace; `None` for the node's own.
     Drain(Option<NetnsName>),
+    Search(Option<NetnsName>),
     Stop,
 }
 
@@ -57,10 +59,11 @@ enum Command {
     Configure(WitnessConfig),
     Follow(Vec<Arc<InstanceConfig>>),
     Drain,
+    Search,
     Stop,
 }
 
-/// BOUND: one entry for each namespace, and three more.
+/// BOUND: two entries for each namespace, and three more.
 type CommandQueue = WakeQueue<(CommandKey, Command), BTreeMap<CommandKey, Command>>;
 
 /// The handle to the worker. None of its functions except [`Self::stop`] waits.
@@ -79,7 +82,7 @@ impl Witness {
         audit_requests: AuditRequests,
         evidence: EvidenceUpdates,
     ) -> io::Result<Self> {
-        // BOUND: one entry for each namespace, and three more.
+        // BOUND: two entries for each namespace, and three more.
         let commands: CommandQueue = WakeQueue::newest_per_key()?;
         let reviewer = Reviewer::new(audit_requests, evidence.clone());
         let store = Arc::clone(store);
@@ -102,6 +105,11 @@ impl Witness {
     /// [`EvidenceUpdate`](crate::evidence) follows.
     pub(crate) fn drain(&self, instance: &InstanceConfig) {
         self.commands.push((CommandKey::Drain(instance.netns.clone()), Command::Drain));
+    }
+
+    /// Looks up the links in a namespace at once: one of them has appeared, or its state has changed.
+    pub(crate) fn search(&self, netns: Option<NetnsName>) {
+        self.commands.push((CommandKey::Search(netns), Command::Search));
     }
 
     /// Closes all sockets, and waits for the end of the worker: if the process closed them at its end, it would take

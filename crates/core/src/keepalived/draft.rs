@@ -41,7 +41,7 @@ pub(super) enum Family {
 }
 
 impl Family {
-    fn of(net: IpNet) -> Self {
+    pub(super) fn of(net: IpNet) -> Self {
         if net.addr().is_ipv4() { Self::V4 } else { Self::V6 }
     }
 }
@@ -92,6 +92,8 @@ pub(super) struct Draft {
     pub(super) down_timer_adverts: Option<u8>,
     /// `no_virtual_ipaddress`: keepalived accepts that the instance has no address.
     pub(super) has_no_address: bool,
+    /// `dont_track_primary`: a fault of the interface does not matter.
+    pub(super) ignores_interface_faults: bool,
     /// `auth_type`; `None` if it is absent or unknown.
     pub(super) auth_type: Option<VrrpAuthentication>,
     /// Whether `auth_pass` is given. Without it, keepalived ignores `auth_type`.
@@ -130,6 +132,7 @@ impl Draft {
             source: None,
             down_timer_adverts: None,
             has_no_address: false,
+            ignores_interface_faults: false,
             auth_type: None,
             has_auth_pass: false,
             auth_hmac: None,
@@ -258,6 +261,7 @@ impl Visitor for Drafts {
             }
             "no_virtual_ipaddress" => draft.has_no_address = true,
             "mcast_dst_ip" => draft.set_multicast_group(text),
+            "dont_track_primary" => draft.ignores_interface_faults = true,
             "vrf" => draft.has_vrf = true,
             "use_vmac" => self.set_vmac(statement),
             "use_vmac_addr" => draft.uses_vmac_addr = true,

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The statements that keepalived's first process reads: `global_defs` and `net_namespace`.
 
+use std::net::IpAddr;
+
 use super::blocks::{BlockAction, Statement, Visitor};
-use super::numbers::{Trailing, delay, number};
+use super::draft::Family;
+use super::numbers::{Trailing, delay, ip, number};
 use super::problem::{Message, Problem};
 use super::vrrp::StartupDelay;
 use crate::{LinkName, NetnsName};
@@ -22,6 +25,8 @@ pub(super) struct Globals {
     pub(super) startup_delay: StartupDelay,
     /// `default_interface`: the link of addresses without one.
     default_interface: Option<LinkName>,
+    /// `vrrp_mcast_group4` and `vrrp_mcast_group6`, if they are given.
+    pub(super) multicast_groups: [Option<IpAddr>; 2],
     vmac_prefix: Option<String>,
     vmac_address_prefix: Option<String>,
     pub(super) problems: Vec<Problem>,
@@ -41,6 +46,12 @@ impl Globals {
     /// The start of the default name of a VMAC link for one address.
     pub(super) fn vmac_address_prefix(&self) -> &str {
         self.vmac_address_prefix.as_deref().unwrap_or(self.vmac_prefix())
+    }
+
+    fn set_multicast_group(&mut self, text: &str, family: Family) {
+        let is_usable = |ip: &IpAddr| Family::of((*ip).into()) == family && ip.is_multicast();
+        let group = &mut self.multicast_groups[family as usize];
+        *group = ip(text).filter(is_usable).or(*group);
     }
 }
 
@@ -77,6 +88,8 @@ impl Visitor for Globals {
             "default_interface" => {
                 self.default_interface = text.parse().ok().or(self.default_interface);
             }
+            "vrrp_mcast_group4" => self.set_multicast_group(text, Family::V4),
+            "vrrp_mcast_group6" => self.set_multicast_group(text, Family::V6),
             "vmac_prefix" => drop(self.vmac_prefix.get_or_insert_with(|| text.to_owned())),
             "vmac_addr_prefix" => {
                 self.vmac_address_prefix.get_or_insert_with(|| text.to_owned());

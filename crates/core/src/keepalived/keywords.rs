@@ -218,6 +218,7 @@ const INSTANCE: &[Keyword] = &[
     line("state", 2),
     line("interface", 2),
     line("vrf", 2),
+    line("dont_track_primary", 1),
     list("track_interface"),
     list("track_script"),
     list("track_file"),

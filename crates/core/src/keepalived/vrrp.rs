@@ -84,6 +84,10 @@ pub struct VrrpInstance {
     /// `interface`: the link for advertisements; with a VMAC, the link below the VMAC. `None` if an instance with unicast
     /// peers leaves it out.
     pub interface: Option<LinkName>,
+    /// Whether the instance is in fault while `interface` does not work.
+    pub tracks_interface: bool,
+    /// The multicast group of the adverts, if it is not that of the RFC.
+    pub multicast_group: Option<IpAddr>,
     /// `virtual_router_id`; `None` if it is not known.
     pub vrid: Option<u8>,
     /// The priority at the start; `None` if it is not known.
@@ -239,6 +243,10 @@ impl InstanceBuilder<'_> {
             position: draft.position,
             name: name.clone(),
             interface,
+            tracks_interface: !draft.ignores_interface_faults,
+            multicast_group: draft
+                .multicast_group
+                .or(self.globals.multicast_groups[family as usize]),
             vrid,
             priority: priority(draft),
             advert_interval: draft.advert_interval.map(|it| rounded(it, protocol.version)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads packets with their times in batches, and binds the socket.
+//! Reads packets with their times in batches, and the calls that bind a socket to a link.
 
 use std::fmt;
 use std::io;
@@ -7,9 +7,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
-use vipwatch_core::{LinkIndex, Moment};
+use vipwatch_core::snapshot::Mac;
+use vipwatch_core::{LinkIndex, LinkName, Moment};
 
-use super::{CapturedPacket, MAX_PACKET_BYTES, PACKETS_PER_CALL, PacketDirection};
+use super::{CapturedPacket, MAX_PACKET_BYTES, PACKETS_PER_CALL, PacketDirection, set_option};
 use crate::clock;
 
 /// Bytes for the control messages of one packet: its time.
@@ -167,6 +168,37 @@ pub(super) fn bind(fd: &OwnedFd, link: LinkIndex) -> io::Result<()> {
     // SAFETY: the address outlives the call, and `size` is its size.
     let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes a link a member of a multicast group, or ends that (`PACKET_ADD_MEMBERSHIP`, `PACKET_DROP_MEMBERSHIP`).
+pub(super) fn set_membership(
+    fd: &OwnedFd,
+    option: libc::c_int,
+    link: LinkIndex,
+    group: Mac,
+) -> io::Result<()> {
+    let mut address = [0; 8];
+    address[..6].copy_from_slice(&group.0);
+    let request = libc::packet_mreq {
+        mr_ifindex: i32::try_from(link.0).unwrap_or(0),
+        mr_type: u16::try_from(libc::PACKET_MR_MULTICAST).unwrap_or(0),
+        mr_alen: 6,
+        mr_address: address,
+    };
+    set_option(fd, libc::SOL_PACKET, option, request)
+}
+
+/// Whether the link with this index has this name, in the namespace of the socket. `SIOCGIFINDEX` would be the other way
+/// round, but makes the kernel run `modprobe` for a name that no link has.
+pub(super) fn has_name(fd: &OwnedFd, link: LinkIndex, name: LinkName) -> bool {
+    // SAFETY: `ifreq` is plain data for which all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_ifru.ifru_ifindex = i32::try_from(link.0).unwrap_or(0);
+    // SAFETY: the request outlives the call.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFNAME as _, &raw mut request) };
+    let found = request.ifr_name.map(|byte| byte.to_ne_bytes()[0]);
+    let end = found.iter().position(|byte| *byte == 0).unwrap_or(found.len());
+    result == 0 && found[..end] == *name.as_bytes()
 }
 
 /// The number of packets that were dropped because the queue was full, since the last call: reading resets the counter.

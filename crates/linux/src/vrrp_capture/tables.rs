@@ -7,6 +7,7 @@
 
 use std::io;
 
+use vipwatch_core::snapshot::Mac;
 use vipwatch_core::{LinkName, NetnsName};
 
 use super::{AdvertCapture, CaptureMode, close_all};
@@ -19,7 +20,7 @@ const FEW_SOCKETS: usize = 8;
 const MAX_SOCKETS: usize = 32;
 
 /// The settings of the capture on one link.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct CaptureRequest {
     /// The link.
     pub link: LinkName,
@@ -27,6 +28,8 @@ pub struct CaptureRequest {
     pub mode: CaptureMode,
     /// The size of the receive buffer: [`buffer_bytes`](super::buffer_bytes).
     pub buffer_bytes: usize,
+    /// The multicast groups of the adverts.
+    pub groups: Box<[Mac]>,
 }
 
 /// Names a socket of [`CaptureTables`] until it is closed.
@@ -164,12 +167,7 @@ fn open_all(
     netns: Option<&NetnsName>,
     requests: &[CaptureRequest],
 ) -> Result<(Option<NetnsId>, Vec<io::Result<AdvertCapture>>), NetnsError> {
-    let open = || {
-        let open_one = |request: &CaptureRequest| {
-            AdvertCapture::open(request.link, request.mode, request.buffer_bytes)
-        };
-        requests.iter().map(open_one).collect()
-    };
+    let open = || requests.iter().cloned().map(AdvertCapture::open).collect();
     match netns.map(Netns::open).transpose()? {
         Some(netns) => Ok((Some(netns.id()), netns.visit(open)?)),
         None => Ok((None, open())),

@@ -8,13 +8,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, socket};
+use vipwatch_core::snapshot::Mac;
 use vipwatch_core::vrrp::{
     Advert, AdvertError, ChecksumCoverage, VrrpAuthentication, VrrpVersion, decode,
 };
 use vipwatch_core::{LinkIndex, LinkName};
+use vipwatch_linux::netns::Netns;
+use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::vrrp_capture::{
     AdvertCapture, CaptureId, CaptureMode, CaptureRequest, CaptureScratch, CaptureTables,
-    DrainResult, LinkSearch, PacketDirection, buffer_bytes,
+    DrainResult, PacketDirection, buffer_bytes,
 };
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::{Lab, TestNetns, wait_for};
@@ -51,10 +54,27 @@ fn eth0() -> LinkName {
     "eth0".parse().unwrap()
 }
 
-fn open(netns: &TestNetns, mode: CaptureMode) -> AdvertCapture {
-    let mut capture = netns.visit(|| AdvertCapture::open(eth0(), mode, 64 << 10).unwrap());
-    assert!(matches!(capture.find_link().unwrap(), LinkSearch::Bound(_)));
+/// What is captured on `eth0`, with the IPv4 group of the RFC.
+fn request(mode: CaptureMode, buffer_bytes: usize) -> CaptureRequest {
+    let groups = Box::new([Mac([0x01, 0x00, 0x5e, 0x00, 0x00, 0x12])]);
+    CaptureRequest { link: eth0(), mode, buffer_bytes, groups }
+}
+
+/// The index of `eth0`; `None` if it does not exist.
+fn index(netns: &TestNetns) -> Option<LinkIndex> {
+    let netns = Netns::open(&netns.name().parse().unwrap()).unwrap();
+    let found = NetnsQuery::open().unwrap().link_by_name(Some(&netns), eth0()).unwrap();
+    found.map(|facts| facts.link)
+}
+
+fn open_bound(netns: &TestNetns, request: CaptureRequest) -> AdvertCapture {
+    let mut capture = netns.visit(|| AdvertCapture::open(request).unwrap());
+    assert!(capture.bind(index(netns).unwrap()).unwrap() && capture.is_member());
     capture
+}
+
+fn open(netns: &TestNetns, mode: CaptureMode) -> AdvertCapture {
+    open_bound(netns, request(mode, 64 << 10))
 }
 
 /// A captured packet, copied.
@@ -247,8 +267,7 @@ fn a_capture_of_received_adverts_has_no_sent_ones_and_no_other_packets() {
 
 /// Sends an Ethernet frame over `eth0` of a namespace.
 fn send_frame(netns: &TestNetns, frame: &[u8]) {
-    let capture = open(netns, CaptureMode::Received);
-    let LinkSearch::Same(link) = { capture }.find_link().unwrap() else { panic!("eth0 is there") };
+    let link = index(netns).unwrap();
     netns.visit(|| {
         let socket = socket(AddressFamily::PACKET, SocketType::RAW, None).unwrap();
         // SAFETY: `sockaddr_ll` is plain data for which all zeroes is a valid value.
@@ -307,11 +326,8 @@ fn malformed_adverts_from_a_raw_socket_are_errors() {
 #[test]
 fn an_overrun_is_reported_once_and_enlarges_the_queue() {
     let Pair { sender, receiver, .. } = &pair();
-    let mut capture = receiver.visit(|| {
-        let bytes = buffer_bytes(0.1, Duration::from_secs(1));
-        AdvertCapture::open(eth0(), CaptureMode::Received, bytes).unwrap()
-    });
-    capture.find_link().unwrap();
+    let bytes = buffer_bytes(0.1, Duration::from_secs(1));
+    let mut capture = open_bound(receiver, request(CaptureMode::Received, bytes));
     let mut packets = Vec::new();
     sender.send_ipv4(&ADVERT, 500);
     let first = drain(&mut capture, &mut packets);
@@ -333,11 +349,11 @@ fn an_overrun_is_reported_once_and_enlarges_the_queue() {
 fn a_link_that_is_created_again_is_captured_again() {
     let Pair { lab, switch, sender, receiver } = pair();
     let mut capture = open(&receiver, CaptureMode::Received);
-    let LinkSearch::Same(before) = capture.find_link().unwrap() else {
-        panic!("the link is there")
-    };
+    let before = index(&receiver);
+    assert!(capture.check_link());
     receiver.ip("link delete eth0");
-    assert_eq!(capture.find_link().unwrap(), LinkSearch::Missing);
+    assert!(!capture.check_link());
+    assert_eq!(index(&receiver), None);
     let mut packets = Vec::new();
     let lost = DrainResult { is_link_lost: true, ..DrainResult::default() };
     assert_eq!(drain(&mut capture, &mut packets), lost, "the kernel reports the removal");
@@ -345,14 +361,35 @@ fn a_link_that_is_created_again_is_captured_again() {
     // Links of another index take the name.
     switch.plug(&receiver, "other", "p3");
     switch.plug(&receiver, "eth0", "p4");
-    let LinkSearch::Bound(LinkIndex(after)) = capture.find_link().unwrap() else {
-        panic!("the link is new")
-    };
-    assert_ne!(before, LinkIndex(after));
+    let after = index(&receiver);
+    assert_ne!(before, after);
+    assert!(capture.bind(after.unwrap()).unwrap());
     let _keepalived = Keepalived::start(&sender, lab.path(), "eth0", "192.0.2.100/24", 150);
     wait_for("an advert on the new link", || {
         drain(&mut capture, &mut packets);
         (!packets.is_empty()).then_some(())
+    });
+}
+
+#[test]
+fn adverts_arrive_on_a_link_that_filters_multicast_although_no_program_has_joined_the_group() {
+    let lab = Lab::new();
+    let [sender, receiver] = ["a", "b"].map(|name| lab.netns(name));
+    // Unlike a veth, a macvlan passes up only frames of groups that it has joined, as a network card does.
+    sender.add_link("base");
+    for (netns, name) in [(&sender, "m1"), (&receiver, "m2")] {
+        sender.ip(&format!("link add {name} link base type macvlan mode bridge"));
+        sender.ip(&format!("link set {name} netns {} name eth0", netns.name()));
+        netns.ip("link set eth0 up");
+    }
+    sender.ip("address add 192.0.2.10/24 dev eth0");
+    sender.ip("route add 224.0.0.0/4 dev eth0");
+    let mut capture = open(&receiver, CaptureMode::Received);
+    let mut packets = Vec::new();
+    sender.send_ipv4(&ADVERT, 5);
+    wait_for("the adverts", || {
+        drain(&mut capture, &mut packets);
+        (packets.len() == 5).then_some(())
     });
 }
 
@@ -383,12 +420,11 @@ fn packet_sockets(netns: &TestNetns) -> usize {
 
 /// Opens so many sockets in the namespace, each for `eth0`.
 fn open_many(tables: &mut CaptureTables, netns: &TestNetns, count: usize) -> Vec<CaptureId> {
-    let request =
-        CaptureRequest { link: eth0(), mode: CaptureMode::Received, buffer_bytes: 64 << 10 };
+    let request = request(CaptureMode::Received, 64 << 10);
     let name = netns.name().parse().unwrap();
     let mut opened = Vec::new();
     while opened.len() < count {
-        let requests = vec![request; count - opened.len()];
+        let requests = vec![request.clone(); count - opened.len()];
         let some = tables.open(Some(&name), &requests).unwrap();
         assert!(some.netns.is_some() && !some.captures.is_empty(), "{some:?}");
         opened.extend(some.captures.into_iter().map(Result::unwrap));
@@ -404,8 +440,9 @@ fn many_sockets_are_spread_over_tables_read_and_closed_together() {
     assert_eq!(packet_sockets(receiver), 64);
     let numbered = |sockets: &[CaptureId]| sockets.iter().copied().zip(0..).collect::<Vec<_>>();
     let mut threads = BTreeSet::new();
+    let link = index(receiver).unwrap();
     tables.for_each(numbered(&sockets), |_: usize, socket| {
-        assert!(matches!(socket.find_link().unwrap(), LinkSearch::Bound(_)));
+        assert!(socket.bind(link).unwrap());
         threads.insert(format!("{:?}", std::thread::current().id()));
     });
     assert!(threads.len() > 4, "{threads:?}");

@@ -2,6 +2,7 @@
 //! The facts about one instance that captured adverts show.
 
 use vipwatch_core::audit::{AdvertFacts, AdvertQuestion};
+use vipwatch_core::keepalived_process::{KeepalivedFacts, KeepalivedState};
 use vipwatch_core::{Moment, Role};
 use vipwatch_linux::clock;
 
@@ -10,13 +11,25 @@ use crate::witness::{
     CaptureStatus, InstanceEvidence, WitnessTable, configured_settings, expected_down_interval,
 };
 
-/// Gathers the facts about an instance with this role; `None` if its adverts are not captured.
+/// Gathers the facts about an instance with this role and this keepalived; `None` if its adverts are not captured.
 pub(super) fn gather(
     witness: &WitnessTable,
     entry: &InstanceEntry,
     role: &Role,
+    keepalived: Option<&KeepalivedFacts>,
 ) -> Option<AdvertFacts> {
-    witness.read(&entry.instance, |evidence| facts(entry, role, evidence, clock::now())).flatten()
+    let state = keepalived.map(KeepalivedFacts::state);
+    let has_ended = matches!(
+        state,
+        Some(KeepalivedState::Gone | KeepalivedState::NotFound | KeepalivedState::VrrpChildMissing)
+    );
+    let gather = |evidence: InstanceEvidence<'_>| {
+        let mut facts = facts(entry, role, evidence, clock::now())?;
+        // The link may pass no advert up: neither keepalived nor the capture has joined the groups.
+        facts.silence = facts.silence.filter(|_| evidence.has_membership || !has_ended);
+        Some(facts)
+    };
+    witness.read(&entry.instance, gather).flatten()
 }
 
 /// The facts from this evidence; `None` if the capture does not run.

@@ -180,6 +180,8 @@ impl Config {
             position: FilePosition { file: 0, line: errors.line(offset) },
             name: id.to_string(),
             interface: Some(link.unwrap_or(first.link)),
+            tracks_interface: false,
+            multicast_group: None,
             vrid,
             priority: None,
             advert_interval: None,

@@ -53,6 +53,9 @@ impl Node {
         for AddressChange { id, addresses } in update.address_changes {
             self.store.amend(&id, |entry| entry.addresses = addresses);
         }
+        for netns in self.follower.table().take_changed_links() {
+            self.witness.search(netns);
+        }
     }
 
     /// Publishes the problems with keepalived's configuration, and logs those that are new.

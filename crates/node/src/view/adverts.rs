@@ -44,7 +44,7 @@ impl Now {
 }
 
 fn item(instance: &InstanceConfig, evidence: InstanceEvidence<'_>, now: &Now) -> AdvertsItem {
-    let InstanceEvidence { status, has_sent, witness, key } = evidence;
+    let InstanceEvidence { status, has_sent, witness, key, .. } = evidence;
     let (capture, error) = capture_state(status);
     let own = configured_settings(instance);
     let silence = match capture {
@@ -95,6 +95,7 @@ fn capture_state(status: &CaptureStatus) -> (CaptureState, Option<String>) {
         CaptureStatus::Running => (CaptureState::Running, None),
         CaptureStatus::NoNetns => (CaptureState::NoNamespace, None),
         CaptureStatus::NoLink => (CaptureState::NoLink, None),
+        CaptureStatus::LinkDown => (CaptureState::LinkDown, None),
         CaptureStatus::Refused(error) => (CaptureState::Refused, Some(error.clone())),
         CaptureStatus::Failed(error) => (CaptureState::Failed, Some(error.clone())),
     }

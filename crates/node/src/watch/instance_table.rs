@@ -21,7 +21,7 @@ mod interest;
 mod netns_entry;
 mod pending_read;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -104,6 +104,8 @@ pub struct InstanceTable {
     pending: BTreeMap<Name, PendingRead>,
     /// How many snapshots were taken.
     snapshots: u64,
+    /// The namespaces with watched links that have appeared, gone or changed their state since the caller has taken them.
+    changed_links: BTreeSet<Name>,
     /// Whether an instance has address changes that the caller has not taken yet.
     has_address_changes: bool,
     /// The address states that were made last. Thousands of instances have the same ones and share them.
@@ -128,6 +130,7 @@ impl InstanceTable {
             resyncs: 0,
             pending: BTreeMap::new(),
             snapshots: 0,
+            changed_links: BTreeSet::new(),
             has_address_changes: false,
             recent_states: Arc::from([]),
         }
@@ -175,6 +178,12 @@ impl InstanceTable {
         }
         let members = self.entries.values_mut().flat_map(|entry| &mut entry.members);
         members.filter_map(FollowedInstance::take_address_change).collect()
+    }
+
+    /// The namespaces with links that have appeared, gone or changed their state since the last call: those of the addresses
+    /// and of the adverts.
+    pub fn take_changed_links(&mut self) -> BTreeSet<Name> {
+        std::mem::take(&mut self.changed_links)
     }
 
     /// Reads the events that have arrived, reads the namespaces that are due, and returns the role changes.
@@ -319,7 +328,9 @@ impl InstanceTable {
         if took > SLOW_SNAPSHOT {
             entry.paused_until = now + took * SLOW_SNAPSHOT_PAUSE_TIMES;
         }
-        entry.interest.set_links(snapshot.as_ref().ok());
+        if entry.interest.set_links(snapshot.as_ref().ok()) {
+            self.changed_links.insert(name.clone());
+        }
         let snapshot = match snapshot {
             Ok(snapshot) => Ok(snapshot),
             // The namespace was deleted just now, and an event about that follows.

@@ -44,6 +44,8 @@ pub enum CaptureStatus {
     NoNetns,
     /// The link does not exist.
     NoLink,
+    /// The link is down or has no carrier, so that no advert can arrive.
+    LinkDown,
     /// The kernel has refused the socket; the text is its error.
     Refused(String),
     /// The socket could not be opened or read for another reason.
@@ -56,6 +58,8 @@ pub(super) struct LinkEvidence {
     pub(super) status: CaptureStatus,
     /// Whether sent adverts are captured too.
     pub(super) has_sent: bool,
+    /// Whether adverts arrive although no other program has joined their multicast groups.
+    pub(super) has_membership: bool,
     pub(super) witness: LinkWitness,
 }
 
@@ -85,6 +89,8 @@ pub struct InstanceEvidence<'a> {
     pub status: &'a CaptureStatus,
     /// Whether sent adverts are captured too.
     pub has_sent: bool,
+    /// Whether adverts arrive although no other program has joined their multicast groups.
+    pub has_membership: bool,
     /// The adverts of the link.
     pub witness: &'a LinkWitness,
     /// The virtual router of the instance.
@@ -102,12 +108,13 @@ impl WitnessTable {
         let key = router_key(instance)?;
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let link = links.get(&LinkKey::of(instance)?)?;
-        let LinkEvidence { status, has_sent, witness } = link;
+        let LinkEvidence { status, has_sent, has_membership, witness } = link;
+        let (has_sent, has_membership) = (*has_sent, *has_membership);
         // Where the configuration does not say how adverts are sent, the adverts do.
         let mut routers = witness.both_kinds(key).filter(|router| !router.sources().is_empty());
         let is_known = instance.vrrp.protocol.is_some();
         let key = routers.find(|_| !is_known).map_or(key, RouterWitness::key);
-        Some(read(InstanceEvidence { status, has_sent: *has_sent, witness, key }))
+        Some(read(InstanceEvidence { status, has_sent, has_membership, witness, key }))
     }
 
     /// Changes the evidence.

@@ -9,18 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vipwatch_core::snapshot::LinkFacts;
 use vipwatch_core::witness::LinkWitness;
 use vipwatch_core::{ErrorChain, Moment, NetnsName};
 use vipwatch_linux::clock;
 use vipwatch_linux::inotify::{ChangedNames, DirectoryWatcher, WatchTopic};
-use vipwatch_linux::netns::{DIRECTORY, NetnsError, NetnsId};
+use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError, NetnsId};
+use vipwatch_linux::netns_query::{NetnsQuery, NetnsQueryError};
 use vipwatch_linux::vrrp_capture::{
     CaptureId, CaptureMode, CaptureScratch, CaptureTables, OpenedCaptures,
 };
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::evidence::{CaptureStatus, LinkEvidence, LinkKey};
-use super::links::{WatchedLink, wanted_links};
+use super::links::{WantedLink, WatchedLink, wanted_links};
 use super::review::Reviewer;
 use super::{Command, CommandKey, CommandQueue};
 use crate::config::WitnessConfig;
@@ -64,6 +66,8 @@ pub(super) struct WitnessWorker {
     next_drain: Moment,
     next_retry: Moment,
     scratch: CaptureScratch,
+    /// Looks links up by their names; opened for the first search.
+    query: Option<NetnsQuery>,
     reviewer: Reviewer,
     evidence: EvidenceUpdates,
 }
@@ -74,6 +78,7 @@ struct Requests {
     is_stop: bool,
     is_changed: bool,
     drains: BTreeSet<Option<NetnsName>>,
+    searches: BTreeSet<Option<NetnsName>>,
 }
 
 impl WitnessWorker {
@@ -99,6 +104,7 @@ impl WitnessWorker {
             next_drain: now,
             next_retry: now,
             scratch: CaptureScratch::new(),
+            query: None,
             reviewer,
             evidence,
         }
@@ -116,6 +122,13 @@ impl WitnessWorker {
                 self.apply_links(heartbeat);
             }
             self.check_names();
+            if !requests.searches.is_empty() {
+                let is_requested = |key: &LinkKey| requests.searches.contains(&key.netns);
+                let links = self.links.iter_mut().filter(|(key, _)| is_requested(key));
+                links.for_each(|(_, link)| link.search_now());
+                self.open_missing(heartbeat, is_requested);
+                self.drain(heartbeat, is_requested);
+            }
             if !requests.drains.is_empty() {
                 let is_requested = |key: &LinkKey| requests.drains.contains(&key.netns);
                 self.open_missing(heartbeat, is_requested);
@@ -170,8 +183,10 @@ impl WitnessWorker {
                 (CommandKey::Drain(netns), Command::Drain) => {
                     requests.drains.insert(netns);
                 }
-                (CommandKey::Configure | CommandKey::Follow | CommandKey::Stop, Command::Drain) => {
+                (CommandKey::Search(netns), _) => {
+                    requests.searches.insert(netns);
                 }
+                (_, Command::Drain | Command::Search) => {}
             }
         }
         requests
@@ -181,7 +196,9 @@ impl WitnessWorker {
     fn apply_links(&mut self, heartbeat: &Heartbeat) {
         let wanted = wanted_links(&self.instances, &self.config);
         let is_kept = |key: &LinkKey, link: &WatchedLink| {
-            wanted.get(key).is_some_and(|wanted| wanted.mode == link.wanted.mode)
+            let is_same =
+                |new: &WantedLink| new.mode == link.wanted.mode && new.groups == link.wanted.groups;
+            wanted.get(key).is_some_and(is_same)
         };
         let removed: HashSet<LinkKey> = self
             .links
@@ -200,6 +217,7 @@ impl WitnessWorker {
                 let evidence = links.entry(key.clone()).or_insert_with(|| LinkEvidence {
                     status: CaptureStatus::NoNetns,
                     has_sent: wanted.mode == CaptureMode::ReceivedAndSent,
+                    has_membership: false,
                     witness: LinkWitness::new(now),
                 });
                 evidence.witness.follow(wanted.routers.iter().copied());
@@ -315,6 +333,17 @@ impl WitnessWorker {
         self.sockets.for_each(open.collect(), |(key, link), capture| {
             link.drain(key, capture, &self.store.witness, &mut self.scratch, clock::now());
         });
+        let now = clock::now();
+        let unbound =
+            wanted.iter_mut().filter(|(_, link)| link.needs_lookup && link.next_search <= now);
+        let found = unbound.filter_map(|(key, link)| {
+            let capture = link.capture?;
+            let found = look_up(&mut self.query, key, link.netns);
+            Some((capture, (&**key, &mut **link, found)))
+        });
+        self.sockets.for_each(found.collect(), |(key, link, found), capture| {
+            link.bind(key, capture, found, &self.store.witness);
+        });
         for (_, link) in wanted {
             if link.is_review_due {
                 link.is_review_due = self.reviewer.review(&link.wanted.instances, &self.store);
@@ -398,6 +427,26 @@ impl WitnessWorker {
         }
         self.store.set_health(FindingKind::NodeWitness, text);
     }
+}
+
+/// Looks the link up by its name in the namespace of its socket.
+fn look_up(
+    query: &mut Option<NetnsQuery>,
+    key: &LinkKey,
+    socket_netns: Option<NetnsId>,
+) -> Result<Option<LinkFacts>, NetnsQueryError> {
+    let netns = key.netns.as_ref().map(Netns::open).transpose()?;
+    // The name stands for another namespace now: the check of the names closes the socket.
+    if netns.as_ref().map(Netns::id) != socket_netns {
+        return Ok(None);
+    }
+    let query = match query {
+        Some(query) => query,
+        None => query.insert(NetnsQuery::open().or_else(|_| NetnsQuery::open_own())?),
+    };
+    let found = query.link_by_name(netns.as_ref(), key.link)?;
+    // The name may be an alternative one, which keepalived does not know.
+    Ok(found.filter(|facts| facts.name == key.link))
 }
 
 /// The status of a link in a namespace that cannot be entered.

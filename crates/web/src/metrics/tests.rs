@@ -19,6 +19,8 @@ fn instance(id: &str, name: &str) -> InstanceConfig {
         position: FilePosition { file: 0, line: 1 },
         name: name.to_owned(),
         interface: Some(link),
+        tracks_interface: true,
+        multicast_group: None,
         vrid: Some(51),
         priority: None,
         advert_interval: None,

@@ -60,7 +60,7 @@ impl InstanceTable {
         }
         pack(&mut self.entries);
         for entry in self.entries.values_mut() {
-            entry.interest.set_watched(entry.members.iter().flat_map(|member| &member.watched));
+            entry.interest.set_watched(entry.members.iter());
         }
         changed
     }

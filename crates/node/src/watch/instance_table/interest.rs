@@ -6,31 +6,36 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-use vipwatch_core::snapshot::Snapshot;
+use vipwatch_core::snapshot::{LinkState, Snapshot};
 use vipwatch_core::{LinkIndex, LinkName};
 use vipwatch_linux::netns_watcher::LinkEvent;
+
+use super::netns_entry::FollowedInstance;
 
 /// The links and addresses that are watched in one namespace.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
+    /// Those of the addresses, and those of the adverts.
     links: Box<[LinkName]>,
     /// Sorted, for the binary search.
     addresses: Box<[IpAddr]>,
-    /// The indexes of these links in the last snapshot; `None` without a snapshot, and then every event counts.
-    indexes: Option<Box<[LinkIndex]>>,
+    /// These links in the last snapshot; `None` without a snapshot, and then every event counts.
+    found: Option<Box<[(LinkIndex, LinkState)]>>,
 }
 
 impl Interest {
     /// Replaces the watched links and addresses. The caller takes a snapshot when one of them is new.
-    pub(super) fn set_watched<'a>(&mut self, watched: impl Iterator<Item = &'a (LinkName, IpNet)>) {
+    pub(super) fn set_watched<'a>(&mut self, members: impl Iterator<Item = &'a FollowedInstance>) {
         let mut links: Vec<LinkName> = Vec::new();
         let mut addresses: Vec<IpAddr> = Vec::new();
-        for (link, cidr) in watched {
-            if !links.contains(link) {
-                links.push(*link);
+        for member in members {
+            let of_addresses = member.watched.iter().map(|(link, _)| *link);
+            for link in of_addresses.chain(member.instance.vrrp.interface) {
+                if !links.contains(&link) {
+                    links.push(link);
+                }
             }
-            addresses.push(cidr.addr());
+            addresses.extend(member.watched.iter().map(|(_, cidr)| cidr.addr()));
         }
         addresses.sort_unstable();
         addresses.dedup();
@@ -42,18 +47,21 @@ impl Interest {
         &self.links
     }
 
-    /// Remembers the indexes of the watched links; `None` if the namespace could not be read.
-    pub(super) fn set_links(&mut self, snapshot: Option<&Snapshot>) {
+    /// Remembers the watched links; `None` if the namespace could not be read. Returns whether they are others than in the
+    /// last snapshot, or have another state.
+    pub(super) fn set_links(&mut self, snapshot: Option<&Snapshot>) -> bool {
         let is_watched = |name: &LinkName| self.links.contains(name);
-        self.indexes = snapshot.map(|snapshot| {
+        let found = snapshot.map(|snapshot| {
             let watched = snapshot.links.iter().filter(|facts| is_watched(&facts.name));
-            watched.map(|facts| facts.link).collect()
+            watched.map(|facts| (facts.link, facts.state)).collect()
         });
+        let before = std::mem::replace(&mut self.found, found);
+        before.is_some() && before != self.found
     }
 
     /// Whether an event about this address matters; `None`: the address of the event could not be decoded.
     pub(super) fn has_address(&self, ip: Option<IpAddr>) -> bool {
-        match (ip, &self.indexes) {
+        match (ip, &self.found) {
             (Some(ip), Some(_)) => self.addresses.binary_search(&ip).is_ok(),
             _ => true,
         }
@@ -62,9 +70,10 @@ impl Interest {
     /// Whether an event about this link matters: the link has a watched name, or had one in the last snapshot.
     /// `None`: the link of the event could not be decoded.
     pub(super) fn has_link(&self, event: Option<LinkEvent>) -> bool {
-        match (event, &self.indexes) {
-            (Some(LinkEvent { link, name }), Some(indexes)) => {
-                indexes.contains(&link) || name.is_none_or(|name| self.links.contains(&name))
+        match (event, &self.found) {
+            (Some(LinkEvent { link, name }), Some(found)) => {
+                found.iter().any(|(known, _)| *known == link)
+                    || name.is_none_or(|name| self.links.contains(&name))
             }
             _ => true,
         }

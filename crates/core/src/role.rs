@@ -5,6 +5,8 @@
 //!   all addresses held ──▶ primary                    some held ──▶ partial
 //!   none held, a link missing or down ──▶ fault       none held ──▶ backup
 //! ```
+//!
+//! The links are those of the addresses and, unless `dont_track_primary` is set, the one of the adverts.
 
 use std::fmt;
 
@@ -119,10 +121,16 @@ impl fmt::Display for AddressState {
 }
 
 /// Where the address `cidr`, which is configured on `link`, is in `snapshot`.
+///
+/// An address on another link that is a loopback or dummy link does not count: with direct routing of LVS, every real server
+/// has the address there, and answers no ARP for it.
 pub fn address_state(snapshot: &Snapshot, link: LinkName, cidr: IpNet) -> AddressState {
     let mut best = AddressState::Absent;
     for address in snapshot.addresses.iter().filter(|address| address.target.ip == cidr.addr()) {
         let Some(facts) = snapshot.link(address.target.link) else { continue };
+        if facts.name != link && (facts.is_loopback || facts.is_dummy) {
+            continue;
+        }
         let state = match (facts.name == link, address.prefix == cidr.prefix_len()) {
             (true, true) if address.is_duplicate => AddressState::Duplicate,
             (true, true) if address.is_tentative => AddressState::Tentative,
@@ -140,15 +148,21 @@ pub fn address_state(snapshot: &Snapshot, link: LinkName, cidr: IpNet) -> Addres
     best
 }
 
-/// The role of an instance that has these `addresses`, each with its configured link.
-pub fn role_of(addresses: &[(LinkName, IpNet)], snapshot: &Snapshot) -> Role {
+/// The role of an instance that has these `addresses`, each with its configured link. `tracked` is the link of its adverts,
+/// if keepalived gives up the addresses while it does not work.
+pub fn role_of(
+    addresses: &[(LinkName, IpNet)],
+    tracked: Option<LinkName>,
+    snapshot: &Snapshot,
+) -> Role {
     let is_held = |(link, cidr): &&(LinkName, IpNet)| {
         address_state(snapshot, *link, *cidr) == AddressState::Held
     };
     let held = addresses.iter().filter(is_held).count();
     match (held, addresses.len()) {
         (0, _) => {
-            let fault = addresses.iter().find_map(|(link, _)| link_fault(snapshot, *link));
+            let mut links = tracked.into_iter().chain(addresses.iter().map(|(link, _)| *link));
+            let fault = links.find_map(|link| link_fault(snapshot, link));
             fault.map_or(Role::Backup, Role::Fault)
         }
         (held, total) if held == total => Role::Primary,
@@ -185,6 +199,7 @@ mod tests {
             mac: None,
             state,
             is_loopback: false,
+            is_dummy: false,
             is_router: false,
         };
         let address = |text: &&str| {
@@ -202,7 +217,7 @@ mod tests {
     fn role(snapshot: &Snapshot, addresses: &[&str]) -> Role {
         let watched: Vec<_> =
             addresses.iter().map(|text| (link("eth0"), text.parse().unwrap())).collect();
-        role_of(&watched, snapshot)
+        role_of(&watched, None, snapshot)
     }
 
     #[test]
@@ -243,7 +258,8 @@ mod tests {
         assert_eq!(down, Role::Fault(Fault::LinkDown(link("eth0"))));
         let no_carrier = role(&snapshot(LinkState::NoCarrier, &[]), &vip);
         assert_eq!(no_carrier, Role::Fault(Fault::NoCarrier(link("eth0"))));
-        let no_link = role_of(&[(link("eth9"), vip[0].parse().unwrap())], &Snapshot::default());
+        let no_link =
+            role_of(&[(link("eth9"), vip[0].parse().unwrap())], None, &Snapshot::default());
         assert_eq!(no_link, Role::Fault(Fault::NoLink(link("eth9"))));
         assert_eq!(no_link.reason(), "eth9 does not exist");
         assert_eq!(
@@ -251,6 +267,33 @@ mod tests {
             Role::Primary,
             "a held address counts on a link that is down"
         );
+    }
+
+    #[test]
+    fn an_instance_whose_advert_link_is_down_cannot_take_over_although_the_link_of_its_address_works()
+     {
+        let vip = [(link("eth0"), "10.0.0.1/24".parse().unwrap())];
+        let mut snapshot = snapshot(LinkState::Working, &[]);
+        let eth1 = LinkFacts { name: link("eth1"), state: LinkState::Down, ..snapshot.links[0] };
+        snapshot.links.push(LinkFacts { link: LinkIndex(3), ..eth1 });
+        let role = |tracked| role_of(&vip, tracked, &snapshot);
+        assert_eq!(role(Some(link("eth1"))), Role::Fault(Fault::LinkDown(link("eth1"))));
+        assert_eq!(role(Some(link("eth2"))), Role::Fault(Fault::NoLink(link("eth2"))));
+        assert_eq!(role(None), Role::Backup, "dont_track_primary");
+    }
+
+    #[test]
+    fn an_address_of_a_backup_on_a_loopback_or_dummy_link_is_not_misplaced() {
+        let state = |is_loopback, is_dummy, on: &str| {
+            let mut snapshot = snapshot(LinkState::Working, &["10.0.0.1/32"]);
+            let facts = &mut snapshot.links[0];
+            (facts.is_loopback, facts.is_dummy) = (is_loopback, is_dummy);
+            address_state(&snapshot, link(on), "10.0.0.1/24".parse().unwrap())
+        };
+        assert_eq!(state(true, false, "eth9"), AddressState::Absent);
+        assert_eq!(state(false, true, "eth9"), AddressState::Absent);
+        assert_eq!(state(false, false, "eth9"), AddressState::OtherLink(link("eth0")));
+        assert_eq!(state(false, true, "eth0"), AddressState::OtherPrefix(32), "configured there");
     }
 
     #[test]

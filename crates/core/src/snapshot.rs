@@ -76,6 +76,8 @@ pub struct LinkFacts {
     pub state: LinkState,
     /// Whether the link is a loopback link.
     pub is_loopback: bool,
+    /// Whether the link is one of the kind `dummy`, which carries no packets.
+    pub is_dummy: bool,
     /// Whether IPv6 forwarding is on; the router flag of advertisements follows it (RFC 4861 §7.2.5).
     pub is_router: bool,
 }

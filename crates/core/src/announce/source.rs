@@ -152,6 +152,7 @@ mod tests {
             mac: Some(Mac([2, 0, 0, 0, 0, 9])),
             state: LinkState::Working,
             is_loopback: false,
+            is_dummy: false,
             is_router: true,
         };
         let address = AddressFacts {

@@ -11,6 +11,7 @@ fn snapshot() -> Snapshot {
         mac: None,
         state: LinkState::Working,
         is_loopback: false,
+        is_dummy: false,
         is_router: false,
     };
     Snapshot { links: vec![link], addresses: Vec::new() }

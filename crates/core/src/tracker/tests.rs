@@ -37,7 +37,15 @@ fn linked(link: LinkIndex, text: &str) -> Observation {
 
 fn link_facts(link: LinkIndex, name: LinkName) -> LinkFacts {
     let state = LinkState::Working;
-    LinkFacts { link, name, mac: None, state, is_loopback: false, is_router: false }
+    LinkFacts {
+        link,
+        name,
+        mac: None,
+        state,
+        is_loopback: false,
+        is_dummy: false,
+        is_router: false,
+    }
 }
 
 /// The watched address, usable, on this link.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use vipwatch_core::audit::{AuditFacts, MonitorReport, Process, StateFileContent};
-use vipwatch_core::role::{AddressState, address_state, role_of};
+use vipwatch_core::role::{AddressState, address_state};
 use vipwatch_core::snapshot::{AddressFacts, Snapshot};
 use vipwatch_core::{LinkName, NeutronState, Role};
 use vipwatch_linux::file::read_head;
@@ -31,7 +31,7 @@ pub(super) fn gather(
     let instance = &entry.instance;
     let watched = instance.watched();
     let role = match snapshot {
-        Ok(snapshot) => role_of(&watched, snapshot),
+        Ok(snapshot) => instance.role(&watched, snapshot),
         Err(role) => role.clone(),
     };
     let mut facts = AuditFacts::new(role);

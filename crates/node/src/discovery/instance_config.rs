@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use vipwatch_core::keepalived::{VirtualAddress, VrrpInstance};
-use vipwatch_core::{InstanceId, LinkName, NetnsName};
+use vipwatch_core::role::role_of;
+use vipwatch_core::snapshot::Snapshot;
+use vipwatch_core::{InstanceId, LinkName, NetnsName, Role};
 use vipwatch_linux::netns::DIRECTORY;
 
 /// Where the configuration of an instance comes from.
@@ -60,6 +62,12 @@ impl InstanceConfig {
     pub fn watched(&self) -> Box<[(LinkName, IpNet)]> {
         let addresses = self.vrrp.addresses.iter().filter(|address| self.watches(address));
         addresses.map(|address| (address.link, address.cidr)).collect()
+    }
+
+    /// The role in a snapshot; `watched` are the links and addresses of [`Self::watched`].
+    pub fn role(&self, watched: &[(LinkName, IpNet)], snapshot: &Snapshot) -> Role {
+        let tracked = self.vrrp.interface.filter(|_| self.vrrp.tracks_interface);
+        role_of(watched, tracked, snapshot)
     }
 
     /// The group of an instance that no `[[group]]` names: the id of a Neutron router, which is the same on all nodes, or

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use vipwatch_core::role::{AddressState, address_state, role_of};
+use vipwatch_core::role::{AddressState, address_state};
 use vipwatch_core::snapshot::Snapshot;
 use vipwatch_core::{ErrorChain, Fault, LinkName, NetnsName, Role};
 use vipwatch_linux::netns::NetnsError;
@@ -40,7 +40,7 @@ pub fn read_roles(instances: &[Arc<InstanceConfig>]) -> Vec<InstanceReading<'_>>
         });
         let addresses = addresses.collect();
         let role = match snapshot {
-            Ok(snapshot) => role_of(&watched, snapshot),
+            Ok(snapshot) => instance.role(&watched, snapshot),
             Err(role) => role.clone(),
         };
         InstanceReading { instance, role, addresses }

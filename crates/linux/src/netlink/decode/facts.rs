@@ -20,11 +20,13 @@ pub fn link_facts(body: &[u8]) -> Result<LinkFacts, Malformed> {
     let mut name = None;
     let mut mac = None;
     let mut is_router = false;
+    let mut is_dummy = false;
     for attribute in attributes(rest) {
         let (kind, payload) = attribute?;
         match kind {
             libc::IFLA_IFNAME => name = Some(link_name(payload)?),
             libc::IFLA_ADDRESS => mac = payload.try_into().ok().map(Mac),
+            libc::IFLA_LINKINFO => is_dummy = has_kind(payload, b"dummy"),
             libc::IFLA_AF_SPEC => is_router = is_ipv6_router(payload),
             _ => {}
         }
@@ -43,8 +45,16 @@ pub fn link_facts(body: &[u8]) -> Result<LinkFacts, Malformed> {
             _ => LinkState::Down,
         },
         is_loopback: flags & libc::IFF_LOOPBACK != 0,
+        is_dummy,
         is_router,
     })
+}
+
+/// Whether `IFLA_LINKINFO` has this `IFLA_INFO_KIND`.
+fn has_kind(link_info: &[u8], kind: &[u8]) -> bool {
+    const IFLA_INFO_KIND: u16 = 1;
+    let found = attribute(link_info, IFLA_INFO_KIND);
+    found.is_some_and(|found| found.strip_suffix(&[0]).unwrap_or(found) == kind)
 }
 
 /// Whether the kernel forwards IPv6 on the link: `IFLA_AF_SPEC` contains `AF_INET6`, which contains `IFLA_INET6_CONF`,

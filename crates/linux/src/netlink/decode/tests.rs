@@ -183,6 +183,28 @@ fn a_message_longer_than_its_datagram_is_malformed_and_the_last_one() {
     assert!(all.next().is_none());
 }
 
+/// An `RTM_NEWLINK` of a dummy link, written by hand: its flags, name, link address and link info.
+const DUMMY: &[u8] = &[
+    0x00, 0x00, 0x01, 0x00, 0x03, 0x00, 0x00, 0x00, 0xc3, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00,
+    // IFLA_IFNAME "dummy0"
+    0x0b, 0x00, 0x03, 0x00, b'd', b'u', b'm', b'm', b'y', b'0', 0x00, 0x00,
+    // IFLA_ADDRESS
+    0x0a, 0x00, 0x01, 0x00, 0x7a, 0x1e, 0x5b, 0x90, 0x33, 0x21, 0x00, 0x00,
+    // IFLA_LINKINFO with IFLA_INFO_KIND "dummy"
+    0x10, 0x00, 0x12, 0x00, 0x0a, 0x00, 0x01, 0x00, b'd', b'u', b'm', b'm', b'y', 0x00, 0x00, 0x00,
+];
+
+#[test]
+fn a_dummy_link_is_recognised_by_its_kind_and_not_by_its_name() {
+    let facts = facts::link_facts(DUMMY).unwrap();
+    assert!(facts.is_dummy && !facts.is_loopback);
+    assert_eq!(facts.name, "dummy0".parse().unwrap());
+    let mut veth = DUMMY.to_vec();
+    let kind = veth.len() - 8;
+    veth[kind..kind + 5].copy_from_slice(b"veth\0");
+    assert!(!facts::link_facts(&veth).unwrap().is_dummy);
+}
+
 #[test]
 fn a_prefix_longer_than_the_address_is_malformed() {
     let mut message = AddressMessage::default();

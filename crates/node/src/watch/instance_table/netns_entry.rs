@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use vipwatch_core::role::{AddressState, address_state, role_of};
+use vipwatch_core::role::{AddressState, address_state};
 use vipwatch_core::snapshot::Snapshot;
 use vipwatch_core::{Fault, LinkName, Moment, NetnsName, RateLimiter, Role, Trigger};
 use vipwatch_linux::netns::{Netns, NetnsError};
@@ -105,8 +105,8 @@ pub(super) struct FollowedInstance {
 }
 
 impl FollowedInstance {
-    /// Follows `instance`, which was followed as `known` before; and whether it watches the same addresses in
-    /// the same namespace, so that its role is still right.
+    /// Follows `instance`, which was followed as `known` before; and whether it watches the same addresses and
+    /// links in the same namespace, so that its role is still right.
     pub(super) fn replacing(known: Option<Self>, instance: Arc<InstanceConfig>) -> (Self, bool) {
         let Some(known) = known else {
             let watched = instance.watched();
@@ -118,7 +118,10 @@ impl FollowedInstance {
             return (known, true);
         }
         let watched = instance.watched();
-        let is_same = known.instance.netns == instance.netns && known.watched == watched;
+        let links = |one: &InstanceConfig| (one.vrrp.interface, one.vrrp.tracks_interface);
+        let is_same = known.instance.netns == instance.netns
+            && known.watched == watched
+            && links(&known.instance) == links(&instance);
         (Self { instance, watched, ..known }, is_same)
     }
 
@@ -136,7 +139,7 @@ impl FollowedInstance {
 
     fn role_in(&self, snapshot: Result<&Snapshot, &Role>) -> Role {
         match snapshot {
-            Ok(snapshot) => role_of(&self.watched, snapshot),
+            Ok(snapshot) => self.instance.role(&self.watched, snapshot),
             Err(role) => role.clone(),
         }
     }

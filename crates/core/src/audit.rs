@@ -25,7 +25,7 @@ pub use self::split::SplitWatch;
 pub use self::sync_group::{SyncGroupFacts, SyncMember, SyncState};
 use crate::announce::DuplicateHolder;
 use crate::debounce::ReportedState;
-use crate::keepalived_process::KeepalivedFacts;
+use crate::keepalived_process::{HeldAddresses, KeepalivedFacts};
 use crate::role::AddressState;
 use crate::{Fault, FindingKind, NeutronState, Role, Severity};
 
@@ -74,6 +74,9 @@ pub struct AuditFacts {
     pub monitor: Process,
     /// Addresses that decide the role and are not as configured, each with its place.
     pub misplaced: Vec<(IpNet, AddressState)>,
+    /// The kind of program that added the held addresses ([`AddressFacts::protocol`](crate::snapshot::AddressFacts)); 0 if
+    /// it is not known, or differs between them.
+    pub protocol: u8,
     /// The facts from captured adverts; `None` if adverts are not captured.
     pub adverts: Option<AdvertFacts>,
     /// Other stations that claim an address of the instance, by the announcer's check.
@@ -147,6 +150,7 @@ impl AuditFacts {
             keepalived_age: None,
             monitor: Process::Unknown,
             misplaced: Vec::new(),
+            protocol: 0,
             adverts: None,
             duplicates: Vec::new(),
             floating: (0, 0),
@@ -223,8 +227,11 @@ impl AuditFacts {
     }
 
     fn keepalived_findings(&self) -> Vec<Finding> {
-        let is_holding = matches!(self.role, Role::Primary | Role::Partial { .. });
-        self.keepalived.as_ref().map(|facts| facts.findings(is_holding)).unwrap_or_default()
+        let held = match self.role {
+            Role::Primary | Role::Partial { .. } => HeldAddresses::of_protocol(self.protocol),
+            Role::Backup | Role::Fault(_) | Role::Unknown(_) => HeldAddresses::None,
+        };
+        self.keepalived.as_ref().map(|facts| facts.findings(held)).unwrap_or_default()
     }
 
     fn monitor_process_finding(&self) -> Option<Finding> {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::FindingKind;
 use crate::audit::Finding;
+use crate::snapshot::KEEPALIVED_PROTOCOL;
 
 /// Starts of a keepalived, or of a VRRP child below one parent, are counted within this time.
 pub const CRASH_LOOP_SPAN: Duration = Duration::from_mins(1);
@@ -105,6 +106,48 @@ pub struct PidFileStranger {
     pub program: String,
 }
 
+/// Whether the kernel has addresses of the instance, and which kind of program added them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeldAddresses {
+    /// It has none.
+    None,
+    /// It has some, and the program that added them is not known.
+    Unmarked,
+    /// Keepalived added them.
+    OfKeepalived,
+    /// Another program added them, with this protocol (`IFA_PROTO`).
+    OfOther(u8),
+}
+
+impl HeldAddresses {
+    /// Addresses with this protocol; 0 if it is not known or differs between them.
+    pub fn of_protocol(protocol: u8) -> Self {
+        match protocol {
+            0 => Self::Unmarked,
+            KEEPALIVED_PROTOCOL => Self::OfKeepalived,
+            other => Self::OfOther(other),
+        }
+    }
+
+    fn is_any(self) -> bool {
+        self != Self::None
+    }
+
+    /// The end of a text about a keepalived that does not work.
+    fn text(self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Unmarked => ", and its address is still here".to_owned(),
+            Self::OfKeepalived => {
+                ", and the address that keepalived added is still here".to_owned()
+            }
+            Self::OfOther(protocol) => format!(
+                ", and its address is here: another program added it (address protocol {protocol:#04x})"
+            ),
+        }
+    }
+}
+
 /// All facts about the keepalived of one instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeepalivedFacts {
@@ -173,8 +216,8 @@ impl KeepalivedFacts {
         self.recent_starts >= CRASH_LOOP_STARTS
     }
 
-    /// Everything that is wrong with the processes. `is_holding`: the kernel has an address of the instance.
-    pub fn findings(&self, is_holding: bool) -> Vec<Finding> {
+    /// Everything that is wrong with the processes.
+    pub fn findings(&self, held: HeldAddresses) -> Vec<Finding> {
         let mut findings = Vec::new();
         findings.extend(self.crash_loop_finding());
         match &self.presence {
@@ -182,15 +225,15 @@ impl KeepalivedFacts {
                 FindingKind::KeepalivedNotReadable,
                 format!("it is not known whether keepalived runs: {reason}"),
             )),
-            KeepalivedPresence::NotFound => findings.push(self.not_found_finding(is_holding)),
+            KeepalivedPresence::NotFound => findings.push(self.not_found_finding(held)),
             KeepalivedPresence::Gone { pid, at } => {
                 let config = self.config_text();
                 let text = format!("keepalived (pid {pid}{config}) ended at {at}");
-                findings.push(gone_finding(text, is_holding));
+                findings.push(gone_finding(text, held));
             }
             KeepalivedPresence::Running(running) => {
-                findings.extend(running.child_finding(is_holding));
-                findings.extend(running.suspension_finding(is_holding));
+                findings.extend(running.child_finding(held));
+                findings.extend(running.suspension_finding(held));
                 findings.extend(running.outdated_finding(self.config.as_deref()));
             }
         }
@@ -202,12 +245,12 @@ impl KeepalivedFacts {
         self.config.as_ref().map(|config| format!(", {config}")).unwrap_or_default()
     }
 
-    fn not_found_finding(&self, is_holding: bool) -> Finding {
+    fn not_found_finding(&self, held: HeldAddresses) -> Finding {
         let text = match &self.config {
             Some(config) => format!("no running keepalived uses {config}"),
             None => "no running keepalived uses the configuration of this router".to_owned(),
         };
-        gone_finding(text, is_holding)
+        gone_finding(text, held)
     }
 
     fn crash_loop_finding(&self) -> Option<Finding> {
@@ -242,9 +285,9 @@ impl RunningKeepalived {
         }
     }
 
-    fn child_finding(&self, is_holding: bool) -> Option<Finding> {
+    fn child_finding(&self, held: HeldAddresses) -> Option<Finding> {
         let Self { pid, since, .. } = self;
-        let left = if is_holding { ", and its address is still here" } else { "" };
+        let left = held.text();
         (self.vrrp_child == VrrpChild::Missing).then(|| {
             Finding::new(
                 FindingKind::KeepalivedVrrpChildMissing,
@@ -253,7 +296,7 @@ impl RunningKeepalived {
         })
     }
 
-    fn suspension_finding(&self, is_holding: bool) -> Option<Finding> {
+    fn suspension_finding(&self, held: HeldAddresses) -> Option<Finding> {
         let Self { pid: parent, since, .. } = self;
         let (pid, suspension) = match self.vrrp_child {
             VrrpChild::Present { pid, suspension: Some(suspension) } => (pid, suspension),
@@ -265,11 +308,8 @@ impl RunningKeepalived {
         let text = format!(
             "the VRRP process of keepalived (pid {pid}, parent {parent} since {since}) is {how}"
         );
-        Some(if is_holding {
-            Finding::new(
-                FindingKind::KeepalivedFrozenAddressLeft,
-                format!("{text}, and its address is still here"),
-            )
+        Some(if held.is_any() {
+            Finding::new(FindingKind::KeepalivedFrozenAddressLeft, format!("{text}{}", held.text()))
         } else {
             Finding::new(FindingKind::KeepalivedFrozen, text)
         })
@@ -297,12 +337,9 @@ impl RunningKeepalived {
     }
 }
 
-fn gone_finding(text: String, is_holding: bool) -> Finding {
-    if is_holding {
-        Finding::new(
-            FindingKind::KeepalivedGoneAddressLeft,
-            format!("{text}, and its address is still here"),
-        )
+fn gone_finding(text: String, held: HeldAddresses) -> Finding {
+    if held.is_any() {
+        Finding::new(FindingKind::KeepalivedGoneAddressLeft, format!("{text}{}", held.text()))
     } else {
         Finding::new(FindingKind::KeepalivedGone, text)
     }
@@ -328,7 +365,8 @@ mod tests {
     }
 
     fn names(facts: &KeepalivedFacts, is_holding: bool) -> Vec<&'static str> {
-        facts.findings(is_holding).iter().map(|finding| finding.kind.name()).collect()
+        let held = if is_holding { HeldAddresses::Unmarked } else { HeldAddresses::None };
+        facts.findings(held).iter().map(|finding| finding.kind.name()).collect()
     }
 
     #[test]
@@ -350,12 +388,24 @@ mod tests {
             assert_eq!(names(facts, true), ["keepalived-gone-address-left"]);
             assert_eq!(names(facts, false), ["keepalived-gone"]);
         }
-        let text = &gone.findings(true)[0].text;
+        let text = &gone.findings(HeldAddresses::Unmarked)[0].text;
         assert_eq!(
             text,
             "keepalived (pid 10, /etc/k.conf) ended at 10:05, and its address is still here"
         );
-        assert_eq!(never.findings(false)[0].text, "no running keepalived uses /etc/k.conf");
+        assert_eq!(
+            never.findings(HeldAddresses::None)[0].text,
+            "no running keepalived uses /etc/k.conf"
+        );
+    }
+
+    #[test]
+    fn the_address_that_another_program_added_is_not_called_a_remainder_of_keepalived() {
+        let gone = facts(KeepalivedPresence::Gone { pid: 10, at: "10:05".to_owned() });
+        let text = |protocol| gone.findings(HeldAddresses::of_protocol(protocol))[0].text.clone();
+        assert!(text(0).ends_with("and its address is still here"));
+        assert!(text(0x12).ends_with("and the address that keepalived added is still here"));
+        assert!(text(4).ends_with("another program added it (address protocol 0x04)"));
     }
 
     #[test]

@@ -209,6 +209,7 @@ mod tests {
                 prefix: cidr.prefix_len(),
                 is_tentative: false,
                 is_duplicate: false,
+                protocol: 0,
             }
         };
         Snapshot { links: vec![facts], addresses: held.iter().map(address).collect() }

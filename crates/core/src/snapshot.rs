@@ -93,7 +93,12 @@ pub struct AddressFacts {
     pub is_tentative: bool,
     /// Whether IPv6 duplicate address detection found another host with the address.
     pub is_duplicate: bool,
+    /// The kind of program that added the address (`IFA_PROTO`); 0 if the program or the kernel does not say.
+    pub protocol: u8,
 }
+
+/// The [`AddressFacts::protocol`] of keepalived, from version 2.3.2 on.
+pub const KEEPALIVED_PROTOCOL: u8 = 0x12;
 
 impl AddressFacts {
     /// The address with its prefix length; `None` if the prefix length is too large for the address family.

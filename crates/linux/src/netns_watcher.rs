@@ -32,7 +32,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::LinkName;
 use vipwatch_core::snapshot::Snapshot;
 
-pub use self::event::{AddressEvent, LinkEvent, NetnsEvent};
+pub use self::event::{AddressEvent, ChangerMark, LinkEvent, NetnsEvent};
 use self::per_netns::PerNetnsSockets;
 use self::shared_socket::SharedSocket;
 use crate::monitor::WatchError;

@@ -26,6 +26,7 @@ pub struct AddressEditor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     Add,
+    AddWithProtocol(u8),
     Refresh,
     Remove,
 }
@@ -55,6 +56,11 @@ impl AddressEditor {
         self.change(link, cidr, Change::Add);
     }
 
+    /// As [`Self::add`], with this protocol (`IFA_PROTO`), which `ip` sets from iproute2 6.3 on.
+    pub fn add_with_protocol(&self, link: u32, cidr: IpNet, protocol: u8) {
+        self.change(link, cidr, Change::AddWithProtocol(protocol));
+    }
+
     /// Replaces `cidr` by itself: the kernel sends a message, and nothing changes.
     pub fn refresh(&self, link: u32, cidr: IpNet) {
         self.change(link, cidr, Change::Refresh);
@@ -76,8 +82,13 @@ impl AddressEditor {
         if cidr.addr().is_ipv6() {
             message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
         }
+        if let Change::AddWithProtocol(protocol) = change {
+            message.attributes.push(AddressAttribute::Protocol(protocol.into()));
+        }
         let (message, flags) = match change {
-            Change::Add => (RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE),
+            Change::Add | Change::AddWithProtocol(_) => {
+                (RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE)
+            }
             Change::Refresh => (RouteNetlinkMessage::NewAddress(message), NLM_F_REPLACE),
             Change::Remove => (RouteNetlinkMessage::DelAddress(message), 0),
         };

@@ -160,6 +160,7 @@ mod tests {
             prefix: 32,
             is_tentative: false,
             is_duplicate: false,
+            protocol: 0,
         };
         Snapshot { links: vec![link], addresses: vec![address] }
     }

@@ -93,7 +93,8 @@ pub struct CauseQuestion<'a> {
     pub from_since: Moment,
     /// The transition before; `None` if its cause is not known.
     pub previous: Option<PreviousCause>,
-    /// The process that changed the address; `None` if it is not known. The kernel does not name it for IPv6 addresses.
+    /// The process that changed the address; `None` if it is not known. For an IPv6 address, the kernel says only which kind of
+    /// program added it, if that program says so itself.
     pub changer: Option<&'a AddressChanger>,
     /// The processes of keepalived.
     pub processes: ProcessEvidence,

@@ -51,7 +51,13 @@ fn link_facts(link: LinkIndex, name: LinkName) -> LinkFacts {
 /// The watched address, usable, on this link.
 fn held_on(link: LinkIndex) -> AddressFacts {
     let target = LinkAddress { link, ip: vip().addr() };
-    AddressFacts { target, prefix: vip().prefix_len(), is_tentative: false, is_duplicate: false }
+    AddressFacts {
+        target,
+        prefix: vip().prefix_len(),
+        is_tentative: false,
+        is_duplicate: false,
+        protocol: 0,
+    }
 }
 
 fn snapshot(reason: SnapshotReason, held: &[LinkIndex]) -> Observation {

@@ -136,7 +136,7 @@ fn address(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     const HEAD: usize = 8;
     let short = Malformed::Length { claimed: HEAD, left: body.len() };
     let (head, rest) = body.split_at_checked(HEAD).ok_or(short)?;
-    let Some(Address { link, cidr, flags }) = address_of(head, rest)? else {
+    let Some(Address { link, cidr, flags, .. }) = address_of(head, rest)? else {
         return Ok(Message::Unrelated);
     };
     if kind == libc::RTM_DELADDR {
@@ -156,7 +156,12 @@ struct Address {
     cidr: IpNet,
     /// `IFA_F_*`.
     flags: u32,
+    /// `IFA_PROTO`, since Linux 5.18; 0 if there is none.
+    protocol: u8,
 }
+
+/// `<linux/if_addr.h>`.
+const IFA_PROTO: u16 = 11;
 
 /// Decodes an address message; `None` if the address is not an IP address.
 fn address_of(head: &[u8], rest: &[u8]) -> Result<Option<Address>, Malformed> {
@@ -166,11 +171,13 @@ fn address_of(head: &[u8], rest: &[u8]) -> Result<Option<Address>, Malformed> {
     }
     let link = LinkIndex(u32_at(head, 4).unwrap_or(0));
     let mut flags = u32::from(head[2]);
+    let mut protocol = 0;
     let mut local = None;
     let mut peer = None;
     for attribute in attributes(rest) {
         let (kind, payload) = attribute?;
         match kind {
+            IFA_PROTO => protocol = payload.first().copied().unwrap_or(0),
             libc::IFA_LOCAL => local = ip(payload),
             libc::IFA_ADDRESS => peer = ip(payload),
             // Since Linux 3.14 there are more flags than the 8 bits of the header can hold; this attribute has them
@@ -183,7 +190,7 @@ fn address_of(head: &[u8], rest: &[u8]) -> Result<Option<Address>, Malformed> {
     // unless there is a remote address.
     let ip = local.or(peer).filter(|ip| ip.is_ipv4() == (family == libc::AF_INET));
     let cidr = ip.and_then(|ip| IpNet::new(ip, prefix).ok()).ok_or(Malformed::Address)?;
-    Ok(Some(Address { link, cidr, flags }))
+    Ok(Some(Address { link, cidr, flags, protocol }))
 }
 
 fn link(kind: u16, body: &[u8]) -> Result<Message, Malformed> {

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use vipwatch_core::snapshot::AddressFacts;
 use vipwatch_core::{LinkIndex, LinkName};
 
 use crate::netlink::decode::facts::address_facts;
@@ -24,8 +25,17 @@ pub struct LinkEvent {
 pub struct AddressEvent {
     /// The address; `None` if the message could not be decoded.
     pub ip: Option<IpAddr>,
-    /// The netlink port of the socket that changed the address; 0 if the kernel itself or an `ioctl` did.
-    pub port: u32,
+    /// What the kernel says about the process that changed the address; `None` if it says nothing.
+    pub changer: Option<ChangerMark>,
+}
+
+/// A mark of the process that changed an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangerMark {
+    /// The netlink port of its socket. The kernel has none for IPv6, for an `ioctl`, and if it has changed the address itself.
+    Port(u32),
+    /// The process that added the address has given it this protocol (`IFA_PROTO`). An address that is removed has no such mark.
+    Protocol(u8),
 }
 
 /// A change in one namespace. It contains where something changed, not the new state.
@@ -43,13 +53,19 @@ pub enum NetnsEvent {
 
 /// The event in an `RTM_NEWADDR` or `RTM_DELADDR`; `None` if the address is not an IP address.
 pub(super) fn address_event(netns: NetnsRef, header: Header, body: &[u8]) -> Option<NetnsEvent> {
-    let port = header.port;
-    match address_facts(body) {
-        Ok(facts) => facts.map(|facts| {
-            NetnsEvent::Address(netns, AddressEvent { ip: Some(facts.target.ip), port })
+    let port = Some(header.port).filter(|port| *port != 0).map(ChangerMark::Port);
+    let protocol = |facts: AddressFacts| {
+        let is_mark = header.kind == libc::RTM_NEWADDR && facts.protocol != 0;
+        is_mark.then_some(ChangerMark::Protocol(facts.protocol))
+    };
+    let event = match address_facts(body) {
+        Ok(facts) => facts.map(|facts| AddressEvent {
+            ip: Some(facts.target.ip),
+            changer: port.or_else(|| protocol(facts)),
         }),
-        Err(_) => Some(NetnsEvent::Address(netns, AddressEvent { ip: None, port })),
-    }
+        Err(_) => Some(AddressEvent { ip: None, changer: port }),
+    };
+    event.map(|event| NetnsEvent::Address(netns, event))
 }
 
 /// The event in the body of an `RTM_NEWLINK` or `RTM_DELLINK`; `None` if the message is about a bridge port or about

@@ -44,6 +44,7 @@ pub(super) fn gather(
             .map(|(link, cidr)| (*cidr, address_state(snapshot, *link, *cidr)))
             .filter(|(_, state)| !matches!(state, AddressState::Held | AddressState::Absent))
             .collect();
+        facts.protocol = protocol_of(&watched, snapshot);
         facts.floating = count_floating(instance, snapshot);
     }
     facts.agent.clone_from(&entry.agent);
@@ -53,6 +54,15 @@ pub(super) fn gather(
         facts.monitor = find_monitor(instance);
     }
     facts
+}
+
+/// The kind of program that added these addresses, as far as they are held; 0 if that is not known, or differs.
+fn protocol_of(watched: &[(LinkName, IpNet)], snapshot: &Snapshot) -> u8 {
+    let is_held =
+        |address: &&AddressFacts| watched.iter().any(|(_, cidr)| address.target.ip == cidr.addr());
+    let mut protocols = snapshot.addresses.iter().filter(is_held).map(|address| address.protocol);
+    let first = protocols.next().unwrap_or(0);
+    if protocols.all(|protocol| protocol == first) { first } else { 0 }
 }
 
 /// What the monitor of an instance has reported; `None` if there is no receiver, or if the instance is not a

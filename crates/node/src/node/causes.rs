@@ -26,6 +26,7 @@ use vipwatch_core::cause::{
 };
 use vipwatch_core::{Cause, CauseKind, Fault, InstanceId, Role};
 use vipwatch_linux::clock;
+use vipwatch_linux::netns_watcher::ChangerMark;
 
 pub(super) use self::pending::PendingCauses;
 use self::pending::{AdvertCopy, PendingCause, ReadEvidence};
@@ -67,14 +68,14 @@ impl Node {
         &mut self,
         transition: &Arc<Transition>,
         reason: DeliveryReason,
-        changer_port: Option<u32>,
+        changer: Option<ChangerMark>,
         known: Option<&InstanceEntry>,
     ) {
         let instance = &transition.instance;
         if let Some(worker) = &self.process_worker
             && self.has_processes(instance)
         {
-            let request = ProcessCheckRequest::of_transition(transition, changer_port);
+            let request = ProcessCheckRequest::of_transition(transition, changer);
             worker.check_requests().check_now(request);
         }
         if self.has_adverts(instance) {
@@ -95,7 +96,7 @@ impl Node {
                 of_partner: self.cause_of_partner(transition),
                 ..none
             },
-            changer_port,
+            changer,
             deadline: now + CAUSE_TIMEOUT,
         };
         // The first step of a change may need the cause of a later one at its deadline.
@@ -123,7 +124,7 @@ impl Node {
             transition: Arc::clone(transition),
             reason,
             evidence: ReadEvidence::none(now),
-            changer_port: None,
+            changer: None,
             deadline: now + CAUSE_TIMEOUT,
         });
         self.conclude_known_causes(id);

@@ -149,7 +149,7 @@ impl Node {
     /// Takes one role change to all targets, to the history and to the published state.
     fn publish_change(&mut self, change: RoleChange, at: SystemTime, read_at: Moment) {
         let id = change.instance.id.clone();
-        let changer_port = self.pending_causes.changer_port(&id).or(change.changer_port);
+        let changer = self.pending_causes.changer(&id).or(change.changer);
         let known = self.store.entry(&id);
         let observed = ObservedRole { from: change.from.as_ref(), to: &change.to, at };
         let is_first = change.from.is_none();
@@ -184,7 +184,7 @@ impl Node {
         let cause = self.immediate_cause(&transition);
         let transition = Arc::new(Transition { cause, ..(*transition).clone() });
         if transition.cause.is_none() {
-            self.await_cause(&transition, reason, changer_port, known.as_deref());
+            self.await_cause(&transition, reason, changer, known.as_deref());
         } else {
             self.deliver_in_order(&transition, reason);
             self.request_checks(&transition, is_first);

@@ -6,6 +6,8 @@ use vipwatch_core::cause::{
 };
 use vipwatch_core::escape_untrusted;
 use vipwatch_core::keepalived_process::VrrpChild;
+use vipwatch_core::snapshot::KEEPALIVED_PROTOCOL;
+use vipwatch_linux::netns_watcher::ChangerMark;
 use vipwatch_linux::process_table as processes;
 
 use super::{EndRecord, KeepalivedProcess, ProcessView};
@@ -52,12 +54,19 @@ fn is_running(process: &KeepalivedProcess) -> bool {
     }
 }
 
-/// The process with this netlink port in the namespace of an instance; `None` if it is not known. `keepalived` is the
-/// keepalived of the instance.
+/// The process with this mark in the namespace of an instance; `None` if it is not known. `keepalived` is the keepalived of
+/// the instance.
 pub(super) fn address_changer(
-    port: u32,
+    mark: ChangerMark,
     keepalived: Option<&KeepalivedProcess>,
 ) -> Option<AddressChanger> {
+    let port = match mark {
+        ChangerMark::Port(port) => port,
+        ChangerMark::Protocol(KEEPALIVED_PROTOCOL) => return Some(AddressChanger::Keepalived),
+        ChangerMark::Protocol(_) => {
+            return Some(AddressChanger::Other { pid: None, program: None });
+        }
+    };
     if let Some(keepalived) = keepalived {
         let ports = keepalived.netlink_ports();
         if ports.contains(&port) {
@@ -79,4 +88,16 @@ pub(super) fn address_changer(
     }
     let program = program.map(|name| escape_untrusted(&name).into());
     Some(AddressChanger::Other { pid, program })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_protocol_of_an_ipv6_address_tells_keepalived_from_another_program() {
+        let changer = |protocol| address_changer(ChangerMark::Protocol(protocol), None);
+        assert_eq!(changer(0x12), Some(AddressChanger::Keepalived));
+        assert_eq!(changer(0x42), Some(AddressChanger::Other { pid: None, program: None }));
+    }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::InstanceId;
 use vipwatch_linux::clock::Stamp;
+use vipwatch_linux::netns_watcher::ChangerMark;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
@@ -51,20 +52,20 @@ pub(crate) struct ProcessCheckRequest {
     id: InstanceId,
     /// The sequence number of the transition that waits for the result; `None` if none waits.
     transition: Option<i64>,
-    /// The netlink port of the process that changed an address of the instance; `None` if there is none.
-    changer_port: Option<u32>,
+    /// The process that changed an address of the instance; `None` if there is none.
+    changer: Option<ChangerMark>,
 }
 
 impl ProcessCheckRequest {
     /// A change of the processes has the instance audited.
     pub(crate) fn of_instance(id: &InstanceId) -> Self {
-        Self { id: id.clone(), transition: None, changer_port: None }
+        Self { id: id.clone(), transition: None, changer: None }
     }
 
     /// The result is an [`EvidenceUpdate::ProcessesRead`] too.
-    pub(crate) fn of_transition(transition: &Transition, changer_port: Option<u32>) -> Self {
+    pub(crate) fn of_transition(transition: &Transition, changer: Option<ChangerMark>) -> Self {
         let id = transition.instance.id.clone();
-        Self { id, transition: Some(transition.seq), changer_port }
+        Self { id, transition: Some(transition.seq), changer }
     }
 }
 
@@ -197,13 +198,13 @@ impl ProcessFollower {
 
     /// Has the main loop look at the processes of an instance, if a transition waits for them.
     fn report_check(&self, request: ProcessCheckRequest) {
-        let ProcessCheckRequest { id, transition, changer_port } = request;
+        let ProcessCheckRequest { id, transition, changer } = request;
         let Some(transition) = transition else { return };
         let view = self.store.processes();
-        let changer = changer_port.and_then(|port| {
+        let changer = changer.and_then(|changer| {
             let entry = self.store.entry(&id)?;
             let keepalived = view.as_ref().and_then(|view| view.of_instance(&entry.instance));
-            address_changer(port, keepalived.map(|process| &**process))
+            address_changer(changer, keepalived.map(|process| &**process))
         });
         self.evidence.push(EvidenceUpdate::ProcessesRead { id, transition, changer });
     }

@@ -33,7 +33,7 @@ use vipwatch_linux::clock;
 use vipwatch_linux::inotify::ChangedNames;
 use vipwatch_linux::monitor::WatchError;
 use vipwatch_linux::netns_query::NetnsRef;
-use vipwatch_linux::netns_watcher::{NetnsEvent, NetnsWatcher};
+use vipwatch_linux::netns_watcher::{ChangerMark, NetnsEvent, NetnsWatcher};
 
 use self::interest::Interest;
 use self::netns_entry::{FollowedInstance, NetnsEntry};
@@ -70,8 +70,8 @@ pub struct RoleChange {
     pub addresses: Arc<[AddressState]>,
     /// The reason why the role was read.
     pub trigger: Trigger,
-    /// The netlink port of the first process that changed the addresses; `None` if it is not known.
-    pub changer_port: Option<u32>,
+    /// The first process that changed the addresses; `None` if it is not known.
+    pub changer: Option<ChangerMark>,
 }
 
 /// The addresses of an instance have another state than before, and its role is the same.
@@ -280,7 +280,7 @@ impl InstanceTable {
                 continue;
             }
             let mut read = read.clone();
-            read.resolve_ports(&mut entry.last_ports);
+            read.resolve_changers(&mut entry.last_ports);
             match self.pending.get_mut(name) {
                 Some(known) => known.join(&read),
                 None => drop(self.pending.insert(name.clone(), read)),

@@ -191,7 +191,11 @@ impl WatchedLink {
                 Ok(is_new) => Ok(Some((is_new, facts.state))),
                 Err(error) => Err(format!("cannot bind to the link: {error}")),
             },
-            Ok(None) | Err(NetnsQueryError::Netns(NetnsError::Missing(_))) => Ok(None),
+            Ok(None) | Err(NetnsQueryError::Netns(NetnsError::Missing(_))) => {
+                // A new link may get the index of the old one.
+                capture.check_link();
+                Ok(None)
+            }
             Err(error) => Err(ErrorChain(&error).to_string()),
         };
         self.next_search = now + SEARCH_INTERVAL;

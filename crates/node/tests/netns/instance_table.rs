@@ -15,7 +15,7 @@ use vipwatch_linux::clock;
 use vipwatch_linux::inotify::ChangedNames;
 use vipwatch_linux::netns::Netns;
 use vipwatch_linux::netns_query::NetnsQuery;
-use vipwatch_linux::netns_watcher::{NetnsEvent, NetnsWatcher};
+use vipwatch_linux::netns_watcher::{ChangerMark, NetnsEvent, NetnsWatcher};
 use vipwatch_node::audit::{Audit, SnapshotRequests};
 use vipwatch_node::discovery::{ConfigLocations, InstanceConfig, discover};
 use vipwatch_node::receiver::ReceiverHandle;
@@ -594,6 +594,26 @@ fn events_of_the_watchers_own_namespace_are_read_although_it_has_an_id() {
         table.follow(vec![instance_here(&[VIP])], &ChangedNames::Any);
         own.ip(&format!("address add {VIP} dev eth0"));
         assert_eq!(summary(&read_changes(&mut table, 1)[0]).1, "backup primary address");
+    });
+}
+
+#[test]
+fn the_kernel_says_which_kind_of_program_added_an_ipv6_address_and_not_who_removed_it() {
+    let lab = Lab::new();
+    let own = lab.netns("own");
+    own.add_link("eth0");
+    own.visit(|| {
+        let mut table = InstanceTable::open().unwrap();
+        table.follow(vec![instance_here(&["fd00::9/64"])], NetnsSearch::All);
+        let editor = own.editor();
+        let (link, vip) = (editor.link("eth0"), "fd00::9/64".parse().unwrap());
+        let mut changer = || read_changes(&mut table, 1)[0].changer;
+        for protocol in [0x12, 0x42] {
+            editor.add_with_protocol(link, vip, protocol);
+            assert_eq!(changer(), Some(ChangerMark::Protocol(protocol)));
+            editor.remove(link, vip);
+            assert_eq!(changer(), None);
+        }
     });
 }
 

@@ -73,10 +73,11 @@ fn is_ipv6_router(families: &[u8]) -> bool {
 pub fn address_facts(body: &[u8]) -> Result<Option<AddressFacts>, Malformed> {
     let short = Malformed::Length { claimed: ADDRESS_HEADER_BYTES, left: body.len() };
     let (head, rest) = body.split_at_checked(ADDRESS_HEADER_BYTES).ok_or(short)?;
-    Ok(address_of(head, rest)?.map(|Address { link, cidr, flags }| AddressFacts {
+    Ok(address_of(head, rest)?.map(|Address { link, cidr, flags, protocol }| AddressFacts {
         target: LinkAddress { link, ip: cidr.addr() },
         prefix: cidr.prefix_len(),
         is_tentative: flags & libc::IFA_F_TENTATIVE != 0,
         is_duplicate: flags & libc::IFA_F_DADFAILED != 0,
+        protocol,
     }))
 }

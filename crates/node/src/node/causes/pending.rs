@@ -7,6 +7,7 @@ use std::sync::Arc;
 use vipwatch_core::cause::{AddressChanger, PreviousCause};
 use vipwatch_core::witness::{LinkWitness, RouterKey};
 use vipwatch_core::{Cause, CauseKind, InstanceId, Moment, NetnsName, Role};
+use vipwatch_linux::netns_watcher::ChangerMark;
 
 use crate::notify::instance_outlets::DeliveryReason;
 use crate::transition::Transition;
@@ -21,8 +22,8 @@ pub(super) struct PendingCause {
     /// Why it is delivered to hooks and webhooks.
     pub(super) reason: DeliveryReason,
     pub(super) evidence: ReadEvidence,
-    /// The netlink port of the process that changed the addresses; `None` if it is not known.
-    pub(super) changer_port: Option<u32>,
+    /// The process that changed the addresses; `None` if it is not known.
+    pub(super) changer: Option<ChangerMark>,
     pub(super) deadline: Moment,
 }
 
@@ -75,10 +76,10 @@ pub(in crate::node) struct PendingCauses(BTreeMap<InstanceId, VecDeque<PendingCa
 impl PendingCauses {
     /// The process that changed the addresses at the last transition of an instance, if its cause is pending and the role
     /// is `partial`: the next transition continues the same change.
-    pub(in crate::node) fn changer_port(&self, id: &InstanceId) -> Option<u32> {
+    pub(in crate::node) fn changer(&self, id: &InstanceId) -> Option<ChangerMark> {
         let pending = self.0.get(id)?.back()?;
         let is_partial = matches!(pending.transition.to, Role::Partial { .. });
-        pending.changer_port.filter(|_| is_partial)
+        pending.changer.filter(|_| is_partial)
     }
 
     /// When the next deadline passes; `None` without pending causes.

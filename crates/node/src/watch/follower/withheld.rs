@@ -110,7 +110,7 @@ mod tests {
     fn change(from: Role, to: Role) -> RoleChange {
         let (instance, addresses) = (Arc::new(example()), Arc::from([]));
         let (from, trigger) = (Some(from), Trigger::Address);
-        RoleChange { instance, from, to, addresses, trigger, changer_port: None }
+        RoleChange { instance, from, to, addresses, trigger, changer: None }
     }
 
     fn at(milliseconds: u64) -> Moment {

@@ -166,8 +166,8 @@ impl FollowedInstance {
             _ => read.trigger,
         };
         let (instance, addresses) = (Arc::clone(&self.instance), Arc::clone(&self.addresses));
-        let changer_port = read.port_of(&self.watched);
-        Some(RoleChange { instance, from, to, addresses, trigger, changer_port })
+        let changer = read.changer_of(&self.watched);
+        Some(RoleChange { instance, from, to, addresses, trigger, changer })
     }
 
     /// The addresses, if their state has changed since it was last reported.

@@ -18,6 +18,8 @@ pub const BASIC: &[Need] = &[("ip", "iproute2"), ("unshare", "util-linux"), ("mo
 pub const KEEPALIVED: &[Need] = &[("keepalived", "keepalived")];
 /// Records the frames of a link.
 pub const TCPDUMP: &[Need] = &[("tcpdump", "tcpdump")];
+/// Shows the system calls of a node.
+pub const STRACE: &[Need] = &[("strace", "strace")];
 /// Measures the throughput of a link.
 pub const IPERF3: &[Need] = &[("iperf3", "iperf3")];
 /// The program with which older releases of Neutron announced addresses.

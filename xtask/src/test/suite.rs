@@ -90,7 +90,7 @@ impl Suite {
         use provision::{
             ARPING, BASIC, C_COMPILER, CHROMIUM, CONNTRACKD, CPP_COMPILER, ETCD, FAKETIME,
             KEEPALIVED, MANDOC, PACKING, PEERS, PROMETHEUS, ROOTS, RPM, SHELLCHECK, SHELLS,
-            SQLITE_OPENSSL, TCPDUMP,
+            SQLITE_OPENSSL, STRACE, TCPDUMP,
         };
         match self {
             Self::Unit => &[],
@@ -106,6 +106,7 @@ impl Suite {
                 PROMETHEUS,
                 ETCD,
                 SHELLS,
+                STRACE,
             ],
             Self::Contract => &[BASIC, TCPDUMP, ARPING, KEEPALIVED, CONNTRACKD, PEERS],
             Self::Neutron => &[BASIC, KEEPALIVED, CONNTRACKD, PEERS, ETCD, SQLITE_OPENSSL],

@@ -35,6 +35,7 @@ mod hooks;
 mod http_server;
 mod keepalived_findings;
 mod latency;
+mod links;
 mod log;
 mod metrics;
 mod missing;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vipwatch_core::vrrp::AdvertKind;
 use vipwatch_core::snapshot::{LinkFacts, LinkState, Mac};
+use vipwatch_core::vrrp::AdvertKind;
 use vipwatch_core::witness::{
     AdvertOrigin, LinkWitness, RoutedAdverts, RouterKey, WitnessedPacket,
 };

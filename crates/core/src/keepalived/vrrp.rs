@@ -249,7 +249,7 @@ impl InstanceBuilder<'_> {
                 .or(self.globals.multicast_groups[family as usize]),
             vrid,
             priority: priority(draft),
-            advert_interval: draft.advert_interval.map(|it| rounded(it, protocol.version)),
+            advert_interval: draft.advert_interval.map(|it| protocol.version.wire_interval(it)),
             down_timer_adverts: self.down_timer_adverts(draft),
             startup_delay: self.globals.startup_delay,
             protocol: Some(protocol),
@@ -413,16 +413,6 @@ impl InstanceBuilder<'_> {
         self.problems.push(problem);
         None
     }
-}
-
-/// The interval as keepalived rounds it: to what the field of the advert can hold.
-fn rounded(interval: Duration, version: VrrpVersion) -> Duration {
-    let (unit, max) = match version {
-        VrrpVersion::V2 => (Duration::from_secs(1), 255),
-        VrrpVersion::V3 => (Duration::from_millis(10), 4095),
-    };
-    let units = (interval + unit / 2).as_micros() / unit.as_micros();
-    unit * u32::try_from(units).unwrap_or(max).clamp(1, max)
 }
 
 fn routes(draft: &Draft) -> Box<[VirtualRoute]> {

@@ -152,9 +152,7 @@ pub(crate) fn configured_settings(instance: &InstanceConfig) -> OwnSettings {
 
 /// The interval of an instance's adverts, as they announce it.
 pub(crate) fn advert_interval(instance: &InstanceConfig) -> Duration {
-    let interval = instance.vrrp.advert_interval.unwrap_or(DEFAULT_INTERVAL);
-    let protocol = instance.vrrp.protocol;
-    protocol.map_or(interval, |protocol| protocol.version.wire_interval(interval))
+    instance.vrrp.advert_interval.unwrap_or(DEFAULT_INTERVAL)
 }
 
 /// The time without adverts after which an instance takes over, by its configuration.
@@ -163,33 +161,4 @@ pub(crate) fn expected_down_interval(instance: &InstanceConfig) -> Duration {
     let priority = instance.vrrp.priority.unwrap_or(DEFAULT_PRIORITY);
     let adverts = instance.vrrp.down_timer_adverts;
     master_down_interval(version, advert_interval(instance), priority, adverts)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use vipwatch_core::keepalived::ProtocolSettings;
-    use vipwatch_core::vrrp::VrrpAuthentication;
-
-    use super::*;
-    use crate::discovery::example;
-
-    #[test]
-    fn an_interval_that_keepalived_rounds_is_no_difference_to_the_peer() {
-        let mut instance = example();
-        let vrrp = Arc::make_mut(&mut instance.vrrp);
-        vrrp.advert_interval = Some(Duration::from_millis(125));
-        let own = |version| ProtocolSettings {
-            version,
-            authentication: VrrpAuthentication::None,
-            is_unicast: false,
-        };
-        vrrp.protocol = Some(own(VrrpVersion::V3));
-        let settings = configured_settings(&instance);
-        assert_eq!(settings.interval, Some(Duration::from_millis(130)));
-        Arc::make_mut(&mut instance.vrrp).protocol = Some(own(VrrpVersion::V2));
-        let settings = configured_settings(&instance);
-        assert_eq!(settings.interval, Some(Duration::from_secs(1)));
-    }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use vipwatch_linux::clock::unix_millis_now as now;
-use vipwatch_linux::file::{other_format_text, set_aside};
+use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::spawn_worker;
 
 use self::dropped::DroppedSpan;
@@ -40,6 +40,9 @@ pub use vipwatch_linux::file::SetAsideFile;
 
 /// Maximum number of messages that wait for the thread: more than a node has instances.
 const QUEUE_LENGTH: usize = 1 << 13;
+
+/// How long the start of the node waits for the file. The thread goes on to open it.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Time between two updates of `run.seen` in a history without transitions.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_mins(1);
@@ -212,23 +215,40 @@ impl Writer {
     /// [`OpenedHistory::open_error`] and in [`Self::failing`].
     pub fn open(directory: &Path, keep: Retention) -> Result<(Self, OpenedHistory), HistoryError> {
         let path = directory.join(FILE);
-        let (connection, opened) = match open_or_replace(&path) {
-            Ok((connection, opened)) => (Some(connection), opened),
-            Err(error) => (None, read_only(&path, &error)),
+        let unanswered = OpenedHistory {
+            last_seq: seq_from_clock(),
+            epoch: epoch_from_clock(),
+            open_error: Some("the disk does not answer".to_owned()),
+            ..OpenedHistory::default()
         };
-        let health = Arc::new(Health {
-            failing: Mutex::new(opened.open_error.clone()),
-            other_format: Mutex::new(other_format_text(&path, schema::VERSION)),
-            ..Health::default()
-        });
-        health.written_seq.store(opened.last_seq, Ordering::Release);
+        let health = Arc::new(Health::default());
         let changes = SharedChanges::default();
         // BOUND: QUEUE_LENGTH messages; a further one is dropped and counted.
         let (sender, receiver) = sync_channel(QUEUE_LENGTH);
         let sender = MessageSender::new(sender, health.queue_length.clone());
-        let recorder = Recorder::new(path, connection, keep, &opened, Arc::clone(&health));
-        let recorder = recorder.with_changes(Arc::clone(&changes));
-        let thread = spawn_worker("history", move |heartbeat| recorder.run(&receiver, heartbeat))?;
+        // Without a buffer: the thread knows whether the file was opened in time.
+        let (answer, opened) = sync_channel(0);
+        let recorder = Recorder::new(path.clone(), None, keep, &unanswered, Arc::clone(&health));
+        let mut recorder = recorder.with_changes(Arc::clone(&changes));
+        let thread = spawn_worker("history", move |heartbeat| {
+            let disk = heartbeat.disk();
+            let (connection, opened) = match open_or_replace(&path) {
+                Ok((connection, opened)) => (Some(connection), opened),
+                Err(error) => (None, read_only(&path, &error)),
+            };
+            recorder.note_other_format();
+            let (last_seq, epoch) = (opened.last_seq, opened.epoch.clone());
+            if answer.send(opened).is_ok() {
+                recorder.use_file(connection, last_seq, epoch);
+            }
+            drop(disk);
+            recorder.run(&receiver, heartbeat);
+        })?;
+        let opened = opened.recv_timeout(OPEN_LIMIT).unwrap_or(unanswered);
+        if let Ok(mut failing) = health.failing.lock() {
+            failing.clone_from(&opened.open_error);
+        }
+        health.written_seq.store(opened.last_seq, Ordering::Release);
         Ok((Self { sender, changes, health, thread: Some(thread) }, opened))
     }
 

@@ -243,15 +243,15 @@ pub fn buffer_bytes(adverts_per_second: f64, period: Duration) -> usize {
     (packets * ACCOUNTED_BYTES_PER_PACKET).clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES)
 }
 
-/// Closes many sockets of the calling thread's table. The kernel waits for an RCU grace period in each `close` of a packet
+/// Closes many sockets, or values that own some, of the calling thread's table. The kernel waits for an RCU grace period in each `close` of a packet
 /// socket, some 12 ms, and several threads share one.
-fn close_all(sockets: Vec<AdvertCapture>) {
+pub fn close_all<T: Send>(sockets: Vec<T>) {
     const MAX_THREADS: usize = 4;
     let share = sockets.len().div_ceil(MAX_THREADS).max(1);
     let mut left = sockets.into_iter();
     std::thread::scope(|scope| {
         loop {
-            let part: Vec<AdvertCapture> = left.by_ref().take(share).collect();
+            let part: Vec<T> = left.by_ref().take(share).collect();
             if part.is_empty() {
                 break;
             }

@@ -5,6 +5,8 @@
 //! [`Heartbeat::beat`]: at the start of each turn of its loop, and at least every [`beat_every`] while it waits. If a
 //! worker does not beat for the period of the watchdog, it is [stalled], and the service does not notify the watchdog.
 //!
+//! A worker that [waits for the disk](Heartbeat::disk) is not stalled: nothing ends this wait, and the rest of the service works.
+//!
 //! A thread with a deadline for its work (a hook, a delivery, one answer) does not need this. The effect of a panic
 //! is set for the whole process, not here.
 
@@ -29,6 +31,8 @@ struct WorkerStatus {
     name: String,
     /// Time of the last heartbeat, in milliseconds of the monotonic clock.
     last_beat: AtomicU64,
+    /// Since when the worker waits for the disk, in the same unit; 0 if it does not.
+    disk_since: AtomicU64,
 }
 
 /// The worker's handle to report that it makes progress.
@@ -38,7 +42,29 @@ pub struct Heartbeat(Arc<WorkerStatus>);
 impl Heartbeat {
     /// Records that the thread makes progress.
     pub fn beat(&self) {
-        self.0.last_beat.store(now_millis(), Ordering::Relaxed);
+        let now = now_millis();
+        self.0.last_beat.store(now, Ordering::Relaxed);
+        if self.0.disk_since.load(Ordering::Relaxed) != 0 {
+            self.0.disk_since.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Declares that the thread uses the disk until the guard is dropped: a disk that hangs may block it for any time.
+    #[must_use]
+    pub fn disk(&self) -> DiskUse<'_> {
+        self.0.disk_since.store(now_millis(), Ordering::Relaxed);
+        DiskUse(self)
+    }
+}
+
+/// The time in which a worker uses the disk.
+#[derive(Debug)]
+pub struct DiskUse<'a>(&'a Heartbeat);
+
+impl Drop for DiskUse<'_> {
+    fn drop(&mut self) {
+        self.0.0.disk_since.store(0, Ordering::Relaxed);
+        self.0.beat();
     }
 }
 
@@ -58,7 +84,8 @@ pub fn spawn_worker(
     work: impl FnOnce(&Heartbeat) + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let last_beat = AtomicU64::new(now_millis());
-    let status = Arc::new(WorkerStatus { name: name.to_owned(), last_beat });
+    let disk_since = AtomicU64::new(0);
+    let status = Arc::new(WorkerStatus { name: name.to_owned(), last_beat, disk_since });
     let registration = Registration(Arc::clone(&status));
     WORKERS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&status));
     Builder::new().name(name.to_owned()).spawn(move || {
@@ -100,8 +127,18 @@ pub fn stalled(limit: Duration) -> Option<String> {
     let workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
     let is_stalled = |worker: &&Arc<WorkerStatus>| {
         now.saturating_sub(worker.last_beat.load(Ordering::Relaxed)) > limit
+            && worker.disk_since.load(Ordering::Relaxed) == 0
     };
     workers.iter().find(is_stalled).map(|worker| worker.name.clone())
+}
+
+/// The longest time for which a worker has waited for the disk; zero if none does.
+pub fn disk_wait() -> Duration {
+    let now = now_millis();
+    let workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let since = workers.iter().map(|worker| worker.disk_since.load(Ordering::Relaxed));
+    let first = since.filter(|since| *since != 0).min();
+    Duration::from_millis(first.map_or(0, |since| now.saturating_sub(since)))
 }
 
 /// The name of every worker, and the time since its last heartbeat.
@@ -148,5 +185,29 @@ mod tests {
         while stalled(Duration::ZERO).is_some() {
             std::thread::yield_now();
         }
+        a_worker_that_waits_for_the_disk_is_not_stalled();
+    }
+
+    /// Not a test of its own: the workers are those of the process.
+    fn a_worker_that_waits_for_the_disk_is_not_stalled() {
+        let (go, gate) = sync_channel::<()>(0);
+        let worker = spawn_worker("disk", move |heartbeat| {
+            let disk = heartbeat.disk();
+            let _ = gate.recv();
+            drop(disk);
+            let _ = gate.recv();
+        });
+        let limit = Duration::from_millis(20);
+        while disk_wait() <= limit {
+            std::thread::yield_now();
+        }
+        assert_eq!(stalled(limit), None);
+        go.send(()).unwrap();
+        while stalled(limit).is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(disk_wait(), Duration::ZERO);
+        drop(go);
+        worker.unwrap().join().unwrap();
     }
 }

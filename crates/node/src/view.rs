@@ -17,8 +17,10 @@ mod silences;
 mod targets;
 
 use std::path::Path;
-use std::sync::OnceLock;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use vipwatch_api::{
     ConfigDocument, ErrorCode, NodeStatus, ProblemDocument, ReloadDocument, ReloadOutcome,
@@ -158,6 +160,38 @@ fn read_history_of<T>(
         store.report_history_damage();
     }
     read
+}
+
+/// How long a thread waits for the history that must go on while the disk does not answer.
+const HISTORY_LIMIT: Duration = Duration::from_secs(5);
+
+/// As [`read_history_of`], on a thread of its own; `None` if that fails, or if the disk does not answer.
+fn read_history_in_time<T: Send + 'static>(
+    store: &Arc<StateStore>,
+    state_dir: &Path,
+    read: impl FnOnce(Reader) -> Result<T, HistoryError> + Send + 'static,
+) -> Option<T> {
+    /// An earlier read has had no answer yet.
+    static IS_LATE: AtomicBool = AtomicBool::new(false);
+    if IS_LATE.load(Ordering::SeqCst) {
+        return None;
+    }
+    let (answer, answered) = sync_channel(1);
+    let (store, state_dir) = (Arc::clone(store), state_dir.to_owned());
+    std::thread::spawn(move || {
+        let _ = answer.send(read_history_of(&store, &state_dir, read));
+        IS_LATE.store(false, Ordering::SeqCst);
+    });
+    match answered.recv_timeout(HISTORY_LIMIT) {
+        Ok(read) => read.ok(),
+        Err(_) => {
+            // ORDER: the answer is looked for after the store, and the thread clears the mark after its answer.
+            IS_LATE.store(true, Ordering::SeqCst);
+            let read = answered.try_recv().ok()?;
+            IS_LATE.store(false, Ordering::SeqCst);
+            read.ok()
+        }
+    }
 }
 
 /// The problem document for a history that cannot be read.

@@ -2,9 +2,9 @@
 //! Disks that are full, read-only or damaged: the node and the receiver start, report it, and recover.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use vipwatch_testkit::{Lab, NodeFixture, run, wait_for};
 
@@ -229,4 +229,44 @@ fn a_receiver_renames_a_damaged_journal_and_starts_a_new_one() {
     receiver.wait_for_log("journal file is damaged; a new one is begun");
     assert_eq!(count_damaged_files(&directory), 1);
     assert_eq!(receiver.count_settled("primary"), 1);
+}
+
+/// Holds a write lease on a file until its standard input is closed: each `open` of the file waits. The kernel ends a lease
+/// after 45 seconds.
+const HOLD_LEASE: &str = "
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = os.open(sys.argv[1], os.O_RDWR)
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print('held', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn a_node_starts_while_the_disk_does_not_answer_and_records_afterwards() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let node = fixture.start();
+    assert!(node.stop().success());
+    let mut python = Command::new("python3");
+    python.args(["-c", HOLD_LEASE]).arg(fixture.state_dir().join("history.sqlite"));
+    let mut holder = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "held\n");
+    let _node = fixture.start();
+    let doctor = fixture.run_text(&["doctor"]);
+    assert!(doctor.contains("the disk does not answer"), "{doctor}");
+    netns.ip(ADD_VIP);
+    wait_for_role(&fixture, "VI_1", "primary");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    wait_for("the end of the finding", || {
+        (!fixture.run_text(&["doctor"]).contains("node-history")).then_some(())
+    });
+    netns.ip(REMOVE_VIP);
+    wait_for("the record", || {
+        let last = transitions(&fixture, &[]).pop()?;
+        (last["to"] == "backup").then_some(())
+    });
 }

@@ -91,6 +91,18 @@ impl Recorder {
         Self { changes, ..self }
     }
 
+    /// Uses the file that was opened at the start.
+    pub(super) fn use_file(&mut self, file: Option<Connection>, last_seq: i64, epoch: String) {
+        (self.connection, self.last_seq, self.epoch) = (file, last_seq, epoch);
+    }
+
+    /// Looks for a replaced file of another format.
+    pub(super) fn note_other_format(&self) {
+        if let Ok(mut text) = self.health.other_format.lock() {
+            *text = other_format_text(&self.path, schema::VERSION);
+        }
+    }
+
     /// Writes until [`WriterMessage::Stop`].
     pub(super) fn run(mut self, receiver: &Receiver<WriterMessage>, heartbeat: &Heartbeat) {
         let mut next_beat = Instant::now();
@@ -98,6 +110,7 @@ impl Recorder {
             heartbeat.beat();
             let now = Instant::now();
             if next_beat <= now {
+                let _disk = heartbeat.disk();
                 let outcome = self.open_again().and_then(|()| self.beat(false, heartbeat));
                 self.conclude(outcome);
                 // Deliveries that could not be written before.
@@ -110,6 +123,7 @@ impl Recorder {
             let pause = next_beat.saturating_duration_since(Instant::now());
             match receiver.recv_timeout(pause.min(beat_every())) {
                 Ok(first) => {
+                    let _disk = heartbeat.disk();
                     let rest = receiver.try_iter().take(MAX_BATCH - 1);
                     let batch: Vec<WriterMessage> = std::iter::once(first).chain(rest).collect();
                     self.health.queue_length.remove(batch.len());
@@ -314,9 +328,7 @@ impl Recorder {
 
     /// Updates the row of this run, applies the retention limits, and looks for a replaced file of another format.
     fn beat(&mut self, is_end: bool, heartbeat: &Heartbeat) -> Result<(), HistoryError> {
-        if let Ok(mut text) = self.health.other_format.lock() {
-            *text = other_format_text(&self.path, schema::VERSION);
-        }
+        self.note_other_format();
         if self.health.has_span() {
             // No batch follows if no transition does.
             self.write(&[], &DeliveryChanges::default())?;

@@ -164,6 +164,8 @@ fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &H
             periodic.take(&view.entries, interval, Instant::now())
         };
         audit.add_group_representatives(&mut due);
+        // The audit reads state files, pid files and the history.
+        let disk = heartbeat.disk();
         if !(due.is_empty() && share.is_empty()) {
             audit.remember(|| {
                 open.restore(Instant::now());
@@ -182,6 +184,7 @@ fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &H
             open.update(began);
             comparisons.completed(Instant::now(), began.elapsed(), open.has_young());
         }
+        drop(disk);
         for CompletionCallback(completed) in requests {
             completed();
         }

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use vipwatch_core::{Cause, RoleKind, Trigger};
 use vipwatch_history::{LastRole, OpenedHistory, SetAsideFile, Writer};
+use vipwatch_linux::worker::disk_wait;
 
 use super::{Node, state_dir};
 use crate::cause::recorded_cause;
@@ -15,6 +16,9 @@ use crate::event::time;
 use crate::state::StateStore;
 use crate::transition::{millis, time_from_millis};
 use vipwatch_core::FindingKind;
+
+/// How long a worker may wait for the disk until that is a finding.
+const DISK_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the last run stored about one instance.
 #[derive(Debug, Clone)]
@@ -49,7 +53,8 @@ impl Node {
     /// Copies the health of the history into the published state, and has a damaged file examined.
     pub(super) fn check_history(&mut self) {
         // A state directory that could not be created at the start has no lock.
-        if self.lock.is_none() {
+        let mut error = self.history.failing();
+        if self.lock.is_none() && error.is_none() {
             self.lock = state_dir::lock(&self.config.state_dir).ok();
         }
         if self.store.take_history_damage() {
@@ -57,7 +62,10 @@ impl Node {
         }
         self.history.take_set_aside().iter().for_each(log_set_aside);
         self.store.set_health(FindingKind::NodeHistoryFormat, self.history.other_format());
-        let error = self.history.failing();
+        if disk_wait() >= DISK_LIMIT {
+            let text = || format!("the disk has not answered for {} s", DISK_LIMIT.as_secs());
+            error = error.or_else(|| Some(text()));
+        }
         let counters = &self.store.counters;
         counters.history_dropped.store(self.history.dropped(), Ordering::Relaxed);
         counters.history_up.store(u64::from(error.is_none()), Ordering::Relaxed);

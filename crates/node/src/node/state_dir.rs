@@ -4,18 +4,28 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 use vipwatch_linux::file::is_storage_error;
 use vipwatch_linux::lock::FileLock;
 
 use super::NodeError;
 
-/// Creates and locks the state directory. `None` if the disk is full, read-only or failing: the node then
-/// runs without a history, which reports the error and tries again.
+/// How long the start waits for the disk.
+const LOCK_LIMIT: Duration = Duration::from_secs(5);
+
+/// Creates and locks the state directory. `None` if the disk is full, read-only, failing or does not answer: the node
+/// then runs without a history, which reports the error and tries again.
 pub(super) fn lock_if_usable(directory: &Path) -> Result<Option<FileLock>, NodeError> {
-    match lock(directory) {
-        Err(NodeError::StateDir { source, .. }) if is_storage_error(&source) => Ok(None),
-        locked => locked.map(Some),
+    let (answer, locked) = sync_channel(1);
+    let path = directory.to_owned();
+    // A disk that hangs never ends this thread.
+    std::thread::spawn(move || answer.send(lock(&path)));
+    match locked.recv_timeout(LOCK_LIMIT) {
+        Err(_) => Ok(None),
+        Ok(Err(NodeError::StateDir { source, .. })) if is_storage_error(&source) => Ok(None),
+        Ok(locked) => locked.map(Some),
     }
 }
 

@@ -19,23 +19,28 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::{AnnouncePlan, ErrorChain, InstanceId, Moment};
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
+use vipwatch_linux::vrrp_capture::close_all;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 use vipwatch_outlets::announce::AnnounceNote;
 
 pub(crate) use self::duplicates::{DuplicateReports, DuplicateTable};
 pub(crate) use self::progress::AnnounceProgress;
-use self::running::Running;
+use self::running::{Running, SNAPSHOT_TIMES};
 use super::ANNOUNCE;
 use super::notification::{DeliveryReport, ReportQueue};
 use crate::state::Counters;
 use crate::transition::Transition;
+
+/// Maximum number of announcements that have ended and are not closed yet.
+const MAX_ENDED: usize = 10_000;
 
 /// An order for one instance.
 #[derive(Debug)]
@@ -85,6 +90,8 @@ impl AnnounceHandle {
             progress: progress.clone(),
             duplicates,
             running: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            ended: start_closing()?,
         };
         spawn_worker("announce", move |heartbeat| worker.run(heartbeat))?;
         Ok(Self { orders, progress })
@@ -123,6 +130,39 @@ struct AnnounceWorker {
     progress: AnnounceProgress,
     duplicates: DuplicateReports,
     running: BTreeMap<InstanceId, Running>,
+    /// Announcements that could not begin.
+    pending: BTreeMap<InstanceId, PendingStart>,
+    /// Takes announcements that have ended.
+    ended: SyncSender<Running>,
+}
+
+/// An announcement that begins, or is tried again because it could not.
+#[derive(Debug)]
+struct PendingStart {
+    transition: Arc<Transition>,
+    plan: AnnouncePlan,
+    first_attempt: Moment,
+    failures: usize,
+}
+
+impl PendingStart {
+    /// The time of the next attempt; `None` after the last one.
+    fn due(&self) -> Option<Moment> {
+        SNAPSHOT_TIMES.get(self.failures - 1).map(|wait| self.first_attempt + *wait)
+    }
+}
+
+/// Starts the thread that closes announcements: the kernel takes some 12 ms for each packet socket, in which the announcing
+/// thread would send nothing.
+fn start_closing() -> io::Result<SyncSender<Running>> {
+    // BOUND: a further one is closed by the announcing thread.
+    let (sender, ended) = sync_channel(MAX_ENDED);
+    std::thread::Builder::new().name("announce-end".to_owned()).spawn(move || {
+        while let Ok(first) = ended.recv() {
+            close_all(std::iter::once(first).chain(ended.try_iter()).collect());
+        }
+    })?;
+    Ok(sender)
 }
 
 impl AnnounceWorker {
@@ -144,7 +184,8 @@ impl AnnounceWorker {
         match order {
             AnnounceOrder::Start(transition, plan) => self.begin(&transition, plan),
             AnnounceOrder::Stop => {
-                self.running.remove(id);
+                self.pending.remove(id);
+                self.end(id);
                 self.duplicates.set(id, Vec::new());
             }
             AnnounceOrder::Again(transition, plan) => {
@@ -158,25 +199,53 @@ impl AnnounceWorker {
     }
 
     fn begin(&mut self, transition: &Arc<Transition>, plan: AnnouncePlan) {
-        let id = transition.instance.id.clone();
-        let earlier = self.running.remove(&id);
-        match Running::begin(Arc::clone(transition), plan) {
+        let (transition, first_attempt) = (Arc::clone(transition), clock::now());
+        self.pending.remove(&transition.instance.id);
+        self.attempt(PendingStart { transition, plan, first_attempt, failures: 0 });
+    }
+
+    fn attempt(&mut self, mut start: PendingStart) {
+        let transition = Arc::clone(&start.transition);
+        let id = &transition.instance.id;
+        match Running::begin(Arc::clone(&transition), start.plan) {
             Ok(mut running) => {
-                if let Some(earlier) = earlier {
+                if let Some(earlier) = self.running.get_mut(id) {
                     running.keep_doubts(earlier);
                 }
-                self.running.insert(id, running);
+                self.end(id);
+                self.running.insert(id.clone(), running);
             }
             Err(error) => {
-                self.duplicates.set(&id, Vec::new());
-                self.fail(transition, error);
+                self.end(id);
+                self.duplicates.set(id, Vec::new());
+                if start.failures == 0 {
+                    self.report(&transition, Err(error));
+                }
+                start.failures += 1;
+                if start.due().is_some() {
+                    self.pending.insert(id.clone(), start);
+                } else {
+                    self.progress.abandon(id, transition.seq);
+                }
             }
+        }
+    }
+
+    /// Ends an announcement. Another thread closes its sockets.
+    fn end(&mut self, id: &InstanceId) {
+        if let Some(running) = self.running.remove(id) {
+            let _ = self.ended.try_send(running);
         }
     }
 
     /// Advances each announcement that is due.
     fn advance_due(&mut self) {
         let now = clock::now();
+        let is_due = |_: &InstanceId, start: &mut PendingStart| start.due() <= Some(now);
+        for (id, start) in self.pending.extract_if(.., is_due).collect::<Vec<_>>() {
+            self.attempt(start);
+            self.advance(&id);
+        }
         let is_due = |running: &Running| {
             running.announcer.waiting_on().is_some() || running.due().is_none_or(|due| due <= now)
         };
@@ -217,7 +286,7 @@ impl AnnounceWorker {
             } else {
                 self.progress.abandon(id, transition.seq);
             }
-            self.running.remove(id);
+            self.end(id);
         }
         if let Some(outcome) = best.filter(|_| is_new) {
             self.report(&transition, outcome.clone());
@@ -226,18 +295,14 @@ impl AnnounceWorker {
 
     fn wait(&self) {
         let now = clock::now();
-        let due: Option<Moment> = self.running.values().filter_map(Running::due).min();
+        let starts = self.pending.values().filter_map(PendingStart::due);
+        let due: Option<Moment> =
+            self.running.values().filter_map(Running::due).chain(starts).min();
         let limit = due.map_or(Duration::MAX, |due| due.since(now)).min(beat_every());
         let mut polled = vec![PollFd::new(&self.orders, PollFlags::IN)];
         let sockets = self.running.values().filter_map(|running| running.announcer.waiting_on());
         polled.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         let _ = poll(&mut polled, Timespec::try_from(limit).ok().as_ref());
-    }
-
-    /// The announcement cannot begin.
-    fn fail(&self, transition: &Transition, error: String) {
-        self.progress.abandon(&transition.instance.id, transition.seq);
-        self.report(transition, Err(error));
     }
 
     fn report(&self, transition: &Transition, outcome: Result<(), String>) {

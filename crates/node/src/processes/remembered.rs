@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vipwatch_core::ErrorChain;
@@ -37,13 +37,18 @@ pub(crate) struct RememberedSources {
     state_dir: PathBuf,
     /// The directory of Neutron's routers; their files are found without their processes.
     ha_confs: PathBuf,
+    /// The newest configurations, until a thread stores them.
+    unstored: Arc<Mutex<Option<Vec<ProcessSource>>>>,
+    /// The thread that writes holds it.
+    written: Arc<Mutex<()>>,
 }
 
 impl RememberedSources {
     /// The file of a node with these settings.
     pub(crate) fn new(config: &Config) -> Self {
         let ha_confs = config.locations.neutron.join("ha_confs");
-        Self { state_dir: config.state_dir.clone(), ha_confs }
+        let state_dir = config.state_dir.clone();
+        Self { state_dir, ha_confs, unstored: Arc::default(), written: Arc::default() }
     }
 
     /// The configurations that were used in the last run and still exist. A file that is missing or invalid is empty.
@@ -51,14 +56,25 @@ impl RememberedSources {
         load(&self.state_dir)
     }
 
-    /// Stores the configurations, except for those of routers and those that only their processes can reach.
-    pub(crate) fn store(&self, sources: &[ProcessSource]) {
-        let is_router = |source: &&ProcessSource| source.file.starts_with(&self.ha_confs);
-        let sources = sources.iter().filter(|source| !is_router(source));
-        if let Err(error) = replace(&self.state_dir, sources) {
-            let error = ErrorChain(&error).to_string();
-            tracing::warn!(error, "cannot store which files keepalived uses");
+    /// Stores the configurations, except for those of routers and those that only their processes can reach. A thread of its
+    /// own waits for the disk.
+    pub(crate) fn store(&self, mut sources: Vec<ProcessSource>) {
+        sources.retain(|source| !source.file.starts_with(&self.ha_confs));
+        let newest = self.unstored.lock().map(|mut unstored| unstored.replace(sources));
+        // BOUND: one thread writes, and one waits with the newest sources.
+        if newest.is_ok_and(|known| known.is_some()) {
+            return;
         }
+        let (unstored, written) = (Arc::clone(&self.unstored), Arc::clone(&self.written));
+        let state_dir = self.state_dir.clone();
+        std::thread::spawn(move || {
+            let _written = written.lock();
+            let sources = unstored.lock().ok().and_then(|mut unstored| unstored.take());
+            if let Err(error) = replace(&state_dir, sources.iter().flatten()) {
+                let error = ErrorChain(&error).to_string();
+                tracing::warn!(error, "cannot store which files keepalived uses");
+            }
+        });
     }
 }
 

@@ -94,7 +94,7 @@ impl ProcessWorker {
         table.scan(Instant::now());
         // ORDER: the files of running processes come first, so that their instances get the plain ids.
         table.add_sources(remembered.load());
-        remembered.store(&table.sources());
+        remembered.store(table.sources());
         let view = table.view();
         if view.unreadable > 0 {
             let count = view.unreadable;
@@ -214,7 +214,7 @@ impl ProcessFollower {
         self.store.set_processes(Some(Arc::new(self.table.view())));
         if self.table.sources_version() != version {
             let sources = self.table.sources();
-            self.remembered.store(&sources);
+            self.remembered.store(sources.clone());
             self.sources.push(sources);
         }
         self.evidence.push(EvidenceUpdate::ProcessesChanged);

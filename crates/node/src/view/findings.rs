@@ -17,7 +17,7 @@ use vipwatch_core::{FindingKind, InstanceId};
 use vipwatch_history::{FlapCount, Reader, Stage};
 use vipwatch_linux::netns_query::NetnsQuery;
 
-use super::{ApiContext, known_timestamp, read_history_of, silenced_until, targets};
+use super::{ApiContext, known_timestamp, read_history_in_time, silenced_until, targets};
 use crate::audit::DatedFinding;
 use crate::discovery::{ContentInUse, InstanceConfig};
 use crate::event::{audit_finding, health_finding};
@@ -197,7 +197,7 @@ impl FindingSources {
     /// Instances that change their role too often. Reads the history.
     fn flapping(&self) -> Vec<FindingItem> {
         let read = |reader: Reader| reader.flaps(millis(flap_start()));
-        flapping(read_history_of(&self.store, &self.state_dir, read).unwrap_or_default())
+        flapping(read_history_in_time(&self.store, &self.state_dir, read).unwrap_or_default())
     }
 
     /// Whether the history has the last transition that can count for flapping. The writer is a thread of its own.
@@ -207,8 +207,9 @@ impl FindingSources {
         let recent = view.entries.values().filter(|entry| entry.since >= start);
         let Some(published) = recent.map(|entry| entry.seq).max() else { return true };
         drop(view);
-        let recorded = read_history_of(&self.store, &self.state_dir, |reader| reader.last_seq());
-        recorded.is_ok_and(|recorded| recorded >= published)
+        let recorded =
+            read_history_in_time(&self.store, &self.state_dir, |reader| reader.last_seq());
+        recorded.is_some_and(|recorded| recorded >= published)
     }
 
     /// The findings that the last run has published as open. Reads the history.
@@ -220,7 +221,7 @@ impl FindingSources {
     /// The last events of the findings that are open, those about several nodes too.
     pub(crate) fn open_events_in_history(&self) -> Vec<FindingEvent> {
         let read = |reader: Reader| reader.last_events_of_findings();
-        let bodies = read_history_of(&self.store, &self.state_dir, read).unwrap_or_default();
+        let bodies = read_history_in_time(&self.store, &self.state_dir, read).unwrap_or_default();
         let events = bodies.iter().filter_map(|body| serde_json::from_str(body).ok());
         events.filter(|event: &FindingEvent| event.state != FindingState::Closed).collect()
     }

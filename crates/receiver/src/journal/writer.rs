@@ -102,17 +102,20 @@ impl JournalWriter {
         loop {
             heartbeat.beat();
             if self.store.is_none() && self.last_open_attempt.elapsed() >= REOPEN_INTERVAL {
+                let _disk = heartbeat.disk();
                 self.reopen();
                 self.last_open_attempt = Instant::now();
             }
             let first = match batches.recv_timeout(self.time_to_wait()) {
                 Ok(batch) => batch,
                 Err(RecvTimeoutError::Timeout) => {
+                    let _disk = heartbeat.disk();
                     self.write_while_idle();
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => vec![JournalEntry::Stop],
             };
+            let _disk = heartbeat.disk();
             let entries = std::iter::once(first).chain(batches.try_iter()).flatten();
             if !self.process(entries) {
                 return;

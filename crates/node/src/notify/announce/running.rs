@@ -27,7 +27,7 @@ use vipwatch_outlets::announce::{AnnounceNote, AnnounceTrigger, Announcer, Probe
 use crate::transition::Transition;
 
 /// When further snapshots of the namespace are taken, counted from the start of the announcement.
-const SNAPSHOT_TIMES: [Duration; 6] = [
+pub(super) const SNAPSHOT_TIMES: [Duration; 6] = [
     Duration::from_millis(50),
     Duration::from_millis(200),
     Duration::from_secs(1),
@@ -81,9 +81,9 @@ impl Running {
     }
 
     /// Continues with the doubts of an earlier announcement of the same instance, if both have a check.
-    pub(super) fn keep_doubts(&mut self, earlier: Self) {
-        if let (Some(doubts), Some(earlier)) = (&mut self.doubts, earlier.doubts) {
-            *doubts = earlier;
+    pub(super) fn keep_doubts(&mut self, earlier: &mut Self) {
+        if let (Some(doubts), Some(earlier)) = (&mut self.doubts, &mut earlier.doubts) {
+            std::mem::swap(doubts, earlier);
         }
     }
 

@@ -270,7 +270,7 @@ fn set_buffer(fd: &OwnedFd, bytes: usize) {
 }
 
 /// `T` is the type that the kernel expects for the option.
-fn set_option<T>(
+fn set_option<T: Copy>(
     fd: &OwnedFd,
     level: libc::c_int,
     option: libc::c_int,

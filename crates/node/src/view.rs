@@ -182,16 +182,14 @@ fn read_history_in_time<T: Send + 'static>(
         let _ = answer.send(read_history_of(&store, &state_dir, read));
         IS_LATE.store(false, Ordering::SeqCst);
     });
-    match answered.recv_timeout(HISTORY_LIMIT) {
-        Ok(read) => read.ok(),
-        Err(_) => {
-            // ORDER: the answer is looked for after the store, and the thread clears the mark after its answer.
-            IS_LATE.store(true, Ordering::SeqCst);
-            let read = answered.try_recv().ok()?;
-            IS_LATE.store(false, Ordering::SeqCst);
-            read.ok()
-        }
+    if let Ok(read) = answered.recv_timeout(HISTORY_LIMIT) {
+        return read.ok();
     }
+    // ORDER: the answer is looked for after the store, and the thread clears the mark after its answer.
+    IS_LATE.store(true, Ordering::SeqCst);
+    let read = answered.try_recv().ok()?;
+    IS_LATE.store(false, Ordering::SeqCst);
+    read.ok()
 }
 
 /// The problem document for a history that cannot be read.

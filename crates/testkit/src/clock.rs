@@ -48,7 +48,9 @@ impl SteppedClock {
     /// A clock that shows the time of the machine. Its files are in `directory`.
     pub fn new(directory: &Path) -> Self {
         let (source, library) = (directory.join("clock.c"), directory.join("clock.so"));
-        std::fs::write(&source, SOURCE).expect("write the source");
+        let written =
+            File::create(&source).and_then(|file| file.write_all_at(SOURCE.as_bytes(), 0));
+        written.expect("write the source");
         run(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source));
         let clock = Self { library, seconds: directory.join("clock") };
         clock.step_to(0);

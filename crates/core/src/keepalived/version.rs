@@ -23,8 +23,9 @@ impl Version {
 
     /// The version in a part of keepalived's executable; `None` if no version begins in it.
     pub fn in_executable(bytes: &[u8]) -> Option<Self> {
-        let starts = bytes.windows(MARK.len()).enumerate().filter(|(_, window)| *window == MARK);
-        starts.filter_map(|(at, _)| Self::parse(&bytes[at + MARK.len()..])).next()
+        let mut starts =
+            bytes.windows(MARK.len()).enumerate().filter(|(_, window)| *window == MARK);
+        starts.find_map(|(at, _)| Self::parse(&bytes[at + MARK.len()..]))
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {

@@ -165,7 +165,9 @@ pub fn configuration(
     builder.check_vrids(drafts);
     let is_refused = problems.iter().any(|problem| problem.impact == Impact::Refused);
     if uses_environment {
-        problems.iter_mut().for_each(|problem| problem.message.hide_words());
+        for problem in problems.iter_mut() {
+            problem.message.hide_words();
+        }
     }
     Configuration { netns: globals.netns, instances, is_refused, uses_environment }
 }

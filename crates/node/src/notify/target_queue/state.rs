@@ -53,6 +53,7 @@ pub(super) struct FailedAttempt {
 }
 
 /// One subject.
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts about the subject")]
 pub(super) struct TrackedSubject {
     pub(super) delivery: InstanceDelivery<Arc<dyn Notification>>,
     /// The subject is in `ready`.

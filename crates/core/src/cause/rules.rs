@@ -108,6 +108,8 @@ pub struct CauseQuestion<'a> {
     pub interval: Duration,
     /// The master-down interval of the configuration.
     pub down_interval: Duration,
+    /// For how long keepalived holds its instances back after its start.
+    pub startup_delay: Duration,
     /// Whether the deadline has passed: absent evidence counts now.
     pub is_final: bool,
 }

@@ -268,6 +268,7 @@ impl Node {
             configured_priority: instance.vrrp.priority,
             interval: advert_interval(instance),
             down_interval: expected_down_interval(instance),
+            startup_delay: instance.vrrp.startup_delay.after_start,
             is_final: evidence.is_final,
         };
         let Some(cause) = question.answer().map(Arc::new) else {

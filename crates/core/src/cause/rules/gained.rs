@@ -49,7 +49,7 @@ impl CauseQuestion<'_> {
             return None;
         }
         let start = self.events()?.started?;
-        let span = self.down_interval + START_MARGIN;
+        let span = self.startup_delay + self.down_interval + START_MARGIN;
         let peer = self.newest_foreign();
         // A keepalived that starts takes over from weaker nodes only. A stronger one must have left.
         let is_weaker = peer.is_none_or(|peer| !self.was_stronger(peer, start.at));

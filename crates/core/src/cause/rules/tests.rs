@@ -75,6 +75,7 @@ struct Facts {
     later: Option<LinkWitness>,
     priority: u8,
     from_since: u64,
+    startup_delay: Duration,
     own_address: &'static str,
     is_final: bool,
 }
@@ -92,6 +93,7 @@ impl Facts {
             later: None,
             priority: 100,
             from_since: AT - 60_000,
+            startup_delay: Duration::ZERO,
             own_address: "192.0.2.50",
             is_final: false,
         }
@@ -127,6 +129,7 @@ impl Facts {
             configured_priority: Some(self.priority),
             interval: Duration::from_secs(1),
             down_interval: Duration::from_millis(3_600),
+            startup_delay: self.startup_delay,
             is_final: self.is_final,
         }
         .answer()

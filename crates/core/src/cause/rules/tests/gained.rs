@@ -61,6 +61,16 @@ fn a_start_explains_no_second_takeover() {
 }
 
 #[test]
+fn a_takeover_after_the_startup_delay_is_an_effect_of_the_start() {
+    let started = Some(ProcessStart { pid: 11, at: at(AT - 24_000) });
+    let processes = ProcessEvidence::Read(KeepalivedEvents { started, ..running() });
+    let facts = Facts { processes, ..Facts::gained(witness()) };
+    assert_eq!(facts.kind(), Some(CauseKind::FaultEnded));
+    let delayed = Facts { startup_delay: Duration::from_secs(20), ..facts };
+    assert_eq!(delayed.kind(), Some(CauseKind::KeepalivedStarted));
+}
+
+#[test]
 fn adverts_that_keepalived_ignores_are_named() {
     let mut witness = witness();
     advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 20_000, AT - 500);

@@ -138,6 +138,7 @@ fn adverts_that_were_not_read_until_the_deadline_prove_nothing() {
             configured_priority: None,
             interval: Duration::from_secs(1),
             down_interval: Duration::from_secs(4),
+            startup_delay: Duration::ZERO,
             is_final: true,
         };
         question.answer().unwrap().evidence.unknown

@@ -604,7 +604,7 @@ fn the_kernel_says_which_kind_of_program_added_an_ipv6_address_and_not_who_remov
     own.add_link("eth0");
     own.visit(|| {
         let mut table = InstanceTable::open().unwrap();
-        table.follow(vec![instance_here(&["fd00::9/64"])], NetnsSearch::All);
+        table.follow(vec![instance_here(&["fd00::9/64"])], &ChangedNames::Any);
         let editor = own.editor();
         let (link, vip) = (editor.link("eth0"), "fd00::9/64".parse().unwrap());
         let mut changer = || read_changes(&mut table, 1)[0].changer;

@@ -67,7 +67,7 @@ fn an_address_that_keepalived_has_not_loaded_makes_no_primary_partial() {
     wait_for_role(&lab.fixture, &lab.name, "primary");
     lab.wait_for_watched(1);
     let primary = format!("{} primary", lab.name);
-    assert_eq!(lab.own_records(), [primary.clone()]);
+    assert_eq!(lab.own_records(), std::slice::from_ref(&primary));
     assert_eq!(server.accepted(), ["primary"]);
 
     lab.reload();

@@ -46,6 +46,6 @@ const DIFFERENT: [(&str, &[&str]); 2] = [
 ];
 
 /// Whether a version is known to read a case in another way.
-pub fn difference(version: &str, case: &str) -> bool {
+pub(super) fn difference(version: &str, case: &str) -> bool {
     DIFFERENT.iter().any(|(start, cases)| version.starts_with(start) && cases.contains(&case))
 }

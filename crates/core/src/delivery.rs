@@ -104,10 +104,8 @@ pub struct Delivery {
     acknowledged: Option<NeutronState>,
     /// Whether a later report than the acknowledged one may have arrived.
     is_uncertain: bool,
-    /// When the last report arrived, or may have arrived.
-    last_arrival: Option<Moment>,
-    /// How much longer than its window the agent may delay a state, by the time of its last answer.
-    slack: Duration,
+    /// When the agent has acted for sure on every report that arrived, or may have arrived.
+    windows_end: Option<Moment>,
     /// When to confirm the acknowledged state; `None` if no confirmation is needed.
     confirm_at: Option<Moment>,
     /// No attempt before this moment; `None` if the last attempt did not fail.
@@ -128,8 +126,7 @@ impl Delivery {
             is_withheld: false,
             acknowledged: None,
             is_uncertain: false,
-            last_arrival: None,
-            slack: Duration::ZERO,
+            windows_end: None,
             confirm_at: None,
             retry_at: None,
             streak: None,
@@ -145,7 +142,7 @@ impl Delivery {
 
     /// Records that another process, a predecessor of this one, reported to the agent at `at`.
     pub fn predecessor_reported(&mut self, at: Moment) {
-        self.last_arrival = Some(at);
+        self.extend_windows(at, Duration::ZERO);
     }
 
     /// Sets the state that the agent should have.
@@ -169,7 +166,7 @@ impl Delivery {
         }
         self.acknowledged = None;
         self.is_uncertain = false;
-        // `last_arrival` stays: if it is the old agent after all, its window still runs.
+        // `windows_end` stays: if it is the old agent after all, its window still runs.
         self.confirm_at = None;
         self.retry_at = None;
         self.streak = None;
@@ -213,7 +210,7 @@ impl Delivery {
             Outcome::Failed(failure) => {
                 if failure.may_have_arrived() && !attempt.is_outdated {
                     self.is_uncertain = true;
-                    self.last_arrival = Some(now);
+                    self.extend_windows(now, now.since(attempt.began));
                 }
                 let wait = self.wait_after(failure, now);
                 // A state that became wanted during the attempt has not failed yet: no wait.
@@ -223,18 +220,21 @@ impl Delivery {
     }
 
     fn acknowledge(&mut self, attempt: &Attempt, now: Moment) {
-        // An agent that answers slowly also ends its window late.
-        let slack = now.since(attempt.began) * 4;
-        let longest_window = self.window + self.margin() + self.slack.max(slack);
-        let is_within_window =
-            self.last_arrival.is_some_and(|arrival| attempt.began.since(arrival) < longest_window);
-        self.confirm_at = is_within_window.then(|| now + longest_window);
-        self.slack = slack;
-        self.last_arrival = Some(now);
+        let is_within_window = self.windows_end.is_some_and(|end| attempt.began < end);
+        let end = self.extend_windows(now, now.since(attempt.began));
+        self.confirm_at = is_within_window.then_some(end);
         self.acknowledged = Some(attempt.state);
         self.is_uncertain = false;
         self.retry_at = None;
         self.streak = None;
+    }
+
+    /// Records that a report arrived at `at`, after an attempt that took `slowness`; returns the end of all windows. A fast
+    /// answer does not shorten the window of an earlier, slow one.
+    fn extend_windows(&mut self, at: Moment, slowness: Duration) -> Moment {
+        // An agent that answers slowly also ends its window late.
+        let end = at + self.window + self.margin() + slowness * 4;
+        *self.windows_end.insert(self.windows_end.map_or(end, |earlier| earlier.max(end)))
     }
 
     /// How much longer than its window an agent under normal load may delay a state.

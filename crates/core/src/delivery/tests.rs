@@ -56,6 +56,23 @@ fn a_slow_agent_has_a_longer_window() {
 }
 
 #[test]
+fn a_fast_answer_does_not_shorten_the_window_of_an_earlier_slow_one() {
+    let mut delivery = delivery();
+    delivery.want(NeutronState::Primary);
+    delivery.begin(at(0));
+    delivery.finish(Outcome::Acknowledged, at(4_300));
+    for (state, ms) in [
+        (NeutronState::Backup, 4_310),
+        (NeutronState::Primary, 5_200),
+        (NeutronState::Backup, 7_300),
+    ] {
+        delivery.want(state);
+        assert_eq!(deliver(&mut delivery, ms), Some(state));
+    }
+    assert!(delivery.due() > Some(at(10_600)), "the agent delays the first state until then");
+}
+
+#[test]
 fn a_state_that_follows_another_after_the_window_is_not_confirmed() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Primary);

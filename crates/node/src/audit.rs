@@ -290,11 +290,6 @@ impl Audit {
         facts.duplicates = self.store.duplicates.of(&entry.instance.id);
         let keepalived =
             processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
-        if processes.as_ref().is_some_and(|view| view.is_held_back(&entry.instance))
-            && let Some(adverts) = &mut facts.adverts
-        {
-            adverts.silence = None;
-        }
         let group = groups.facts(&self.store, &entry.instance);
         let known = KnownTimes {
             processes: keepalived
@@ -307,6 +302,11 @@ impl Audit {
         facts.keepalived = keepalived.map(|dated| dated.facts);
         facts.adverts =
             adverts::gather(&self.store.witness, entry, &facts.role, facts.keepalived.as_ref());
+        if processes.as_ref().is_some_and(|view| view.is_held_back(&entry.instance))
+            && let Some(adverts) = &mut facts.adverts
+        {
+            adverts.silence = None;
+        }
         let is_changing = |group: &DatedSyncGroup| group.facts.state() == SyncState::Changing;
         let is_unsettled = group.as_ref().is_some_and(is_changing);
         facts.sync_group = group.map(|dated| dated.facts);

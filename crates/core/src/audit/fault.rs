@@ -30,8 +30,6 @@ impl AuditFacts {
         self.silent_finding(running).or_else(|| self.lowered_finding(running))
     }
 
-    /// LIMIT: `vrrp_startup_delay` is not known here. With a delay above the master-down interval, the finding appears
-    /// during the delay.
     fn silent_finding(&self, running: &RunningKeepalived) -> Option<Finding> {
         let AdvertSilence { down_interval, .. } = self.adverts.as_ref()?.silence?;
         // After its start, keepalived waits for the master-down interval.

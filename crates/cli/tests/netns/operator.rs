@@ -75,7 +75,7 @@ fn both_nodes_show_that_a_killed_keepalived_has_left_its_address() {
     wait_for_texts(&first, &["doctor"], &dead);
     wait_for_texts(&first, &["show", &id], &[&dead[..], &["keepalived      gone"]].concat());
     // The node also finds the keepaliveds of other tests, so that the number of findings may be higher than two.
-    let status = ["keepalived-gone-address-left", " broken (`vipwatch doctor`"];
+    let status = ["keepalived-gone-address-left", " critical (`vipwatch doctor`"];
     wait_for_texts(&first, &["status"], &status);
     // The other node took over as it should. Its page says that the former primary did not hand over.
     let stopped = "192.0.2.10 peer, priority 150";

@@ -122,7 +122,7 @@ findings! {
     KeepalivedPidFileWrong = "keepalived-pid-file-wrong", Warning, Instance, ProcessesAndFiles [is_text_material: true],
         "a program that trusts the file takes keepalived for alive, or signals another process: remove the file and start keepalived again";
     KeepalivedReloadPending = "keepalived-reload-pending", Warning, Instance, ProcessesAndFiles,
-        "vipwatch follows the file, keepalived what it has read: reload keepalived, or restore the file";
+        "the edit has no effect yet, and roles follow what keepalived has loaded: reload keepalived, or restore the file";
     KeepalivedVrrpChildMissing = "keepalived-vrrp-child-missing", Critical, Instance, Processes [drain: CannotTakeOver],
         "no process sends or receives adverts: restart keepalived, and see its log for the reason";
     KernelNotRead = "kernel-not-read", Warning, Instance, Kernel [drain: Uncertain],

@@ -3,7 +3,8 @@
 //!
 //! The kernel gives pids in ascending order and publishes the last one in `/proc/loadavg`. As long as that number
 //! stands still, no process has started, and one small read is enough. Otherwise the numbers in between are the new
-//! processes. After very many starts, the newest of them are examined. After a wrap-around, all processes are listed.
+//! processes. After very many starts, the newest of them are examined, and all processes are listed soon. After a
+//! wrap-around, all processes are listed.
 //!
 //! A process may run another program after its start (`execve`), at any time. So each new pid is returned again in the
 //! calls of the next [`RECHECK_SPAN`], and all processes are listed from time to time.
@@ -18,7 +19,7 @@ use super::pids;
 /// How long a new process is examined again, because a shell or a service manager may run the wanted program in it.
 const RECHECK_SPAN: Duration = Duration::from_secs(5);
 
-/// Maximum number of pids that one call examines one by one, the newest ones. The next list has the others.
+/// Maximum number of pids that one call examines one by one, the newest ones. A list has the others.
 const MAX_RANGE: u32 = 2048;
 
 /// Shortest time between two lists of all processes.
@@ -26,6 +27,13 @@ const LIST_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A list of all processes may take this share of the time: one part in so many.
 const LIST_SHARE: u32 = 2000;
+
+/// Shortest time between two lists while new processes are not examined one by one: less than the time after which a
+/// keepalived counts as gone.
+const OVERFLOW_LIST_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The share of the time that such lists may take: one part in so many.
+const OVERFLOW_LIST_SHARE: u32 = 100;
 
 /// Which processes may be new.
 #[derive(Debug, Default)]
@@ -35,6 +43,10 @@ pub struct NewProcesses {
     /// The ranges of pids that are examined again: when they appeared, the first pid and the last one.
     recent: VecDeque<PidRange>,
     next_list: Option<Instant>,
+    /// The earliest time of a list while new processes are not examined one by one.
+    next_overflow_list: Option<Instant>,
+    /// Until when only lists have some of the new processes.
+    overflow_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -56,19 +68,30 @@ pub enum Candidates {
 impl NewProcesses {
     /// The processes that have started since the last call, and some older ones; all of them in the first call.
     pub fn take(&mut self, now: Instant) -> io::Result<Candidates> {
-        let last = last_pid()?;
-        let is_list_due = self.next_list.is_none_or(|next| next <= now);
-        match self.advance(last, now) {
-            Some(pids) if !is_list_due => Ok(Candidates::New(pids)),
+        match self.advance(last_pid()?, now) {
+            Some(pids) if !self.is_list_due(now) => Ok(Candidates::New(pids)),
             _ => {
                 let began = Instant::now();
                 let pids = pids()?;
-                // The caller reads each of them, which takes a few times as long as the list.
-                let pause = LIST_INTERVAL.max(began.elapsed() * LIST_SHARE);
-                self.next_list = Some(now + pause);
+                self.listed(now, began.elapsed());
                 Ok(Candidates::All(pids))
             }
         }
+    }
+
+    fn is_list_due(&self, now: Instant) -> bool {
+        let is_reached = |at: Option<Instant>| at.is_none_or(|at| at <= now);
+        is_reached(self.next_list)
+            || self.overflow_until.is_some() && is_reached(self.next_overflow_list)
+    }
+
+    /// Plans the next lists after one at `now` that took the time `taken`.
+    fn listed(&mut self, now: Instant, taken: Duration) {
+        // The caller reads each of them, which takes a few times as long as the list.
+        self.next_list = Some(now + LIST_INTERVAL.max(taken * LIST_SHARE));
+        self.next_overflow_list =
+            Some(now + OVERFLOW_LIST_INTERVAL.max(taken * OVERFLOW_LIST_SHARE));
+        self.overflow_until = self.overflow_until.filter(|until| now < *until);
     }
 
     /// The pids from the last call to `last`, and those of recent calls, without the oldest ones if they are too many; `None`
@@ -87,6 +110,9 @@ impl NewProcesses {
         }
         let count = |range: &PidRange| range.last - range.first + 1;
         let mut excess = self.recent.iter().map(count).sum::<u32>().saturating_sub(MAX_RANGE);
+        if excess > 0 {
+            self.overflow_until = Some(now + RECHECK_SPAN);
+        }
         while let Some(oldest) = self.recent.front_mut().filter(|_| excess > 0) {
             let dropped = excess.min(count(oldest));
             oldest.first += dropped;
@@ -127,18 +153,44 @@ mod tests {
     #[test]
     fn very_many_starts_do_not_list_all_processes_in_every_call() {
         let mut new = NewProcesses::default();
-        let now = Instant::now();
-        assert_eq!(new.advance(1_000, now), None);
-        let mut last = 1_000;
-        for second in 1..20 {
+        let began = Instant::now();
+        let at = |second: u64| began + Duration::from_secs(second);
+        assert_eq!(new.advance(1_000, began), None);
+        new.listed(began, Duration::from_millis(1));
+        let (mut last, mut lists) = (1_000, Vec::new());
+        for second in 1..10 {
             last += 1_500;
-            let pids = new.advance(last, now + Duration::from_secs(second));
+            let pids = new.advance(last, at(second));
             let newest = if second == 1 { last - 1_499 } else { last - MAX_RANGE + 1 };
             assert_eq!(pids, Some((newest..=last).collect()), "the newest ones");
+            if new.is_list_due(at(second)) {
+                // This list takes longer.
+                new.listed(at(second), Duration::from_millis(if second == 6 { 30 } else { 1 }));
+                lists.push(second);
+            }
         }
+        assert_eq!(lists, [2, 4, 6, 9]);
         last += 3 * MAX_RANGE;
-        let pids = new.advance(last, now + Duration::from_secs(20));
+        let pids = new.advance(last, at(20));
         assert_eq!(pids, Some((last - MAX_RANGE + 1..=last).collect()));
+    }
+
+    #[test]
+    fn a_process_behind_very_many_starts_is_listed_also_when_it_runs_its_program_later() {
+        let mut new = NewProcesses::default();
+        let began = Instant::now();
+        let at = |second: u64| began + Duration::from_secs(second);
+        assert_eq!(new.advance(1_000, began), None);
+        new.listed(began, Duration::from_millis(1));
+        let mut lists = Vec::new();
+        for second in 1..20 {
+            new.advance(1_000 + 2 * MAX_RANGE, at(second)).unwrap();
+            if new.is_list_due(at(second)) {
+                new.listed(at(second), Duration::from_millis(1));
+                lists.push(second);
+            }
+        }
+        assert_eq!(lists, [2, 4, 6]);
     }
 
     #[test]

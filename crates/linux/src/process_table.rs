@@ -151,9 +151,13 @@ fn parse_command_line(text: &[u8]) -> Vec<String> {
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// The words `NAME=VALUE` of the environment with which a process was started. Needs `PTRACE_MODE_READ`.
+/// The words `NAME=VALUE` of the environment with which a process was started. An environment that is too large is an
+/// error. Needs `PTRACE_MODE_READ`.
 pub fn environment(pid: u32) -> io::Result<Vec<String>> {
-    let text = read(pid, "environ")?;
+    let text = crate::file::read_head(&entry(pid, "environ"), MAX_BYTES + 1)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     let words = text.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     Ok(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
 }
@@ -511,6 +515,24 @@ mod tests {
         assert!(shares_root(pid).unwrap());
         let age = SystemTime::now().duration_since(start_time(stat.id)).unwrap_or_default();
         assert!(age < Duration::from_hours(1), "{age:?}");
+    }
+
+    #[test]
+    fn an_environment_above_the_limit_is_not_cut_but_an_error() {
+        let environment_of = |bytes: usize| {
+            let mut command = std::process::Command::new("sleep");
+            command.arg("600").env_clear().env("X", "x".repeat(bytes));
+            let mut child = command.spawn().unwrap();
+            let found = environment(child.id());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            found
+        };
+        // The word `X=` and the zero byte at its end are three bytes.
+        let limit = usize::try_from(MAX_BYTES).unwrap() - 3;
+        assert_eq!(environment_of(limit).unwrap(), [format!("X={}", "x".repeat(limit))]);
+        let error = environment_of(limit + 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 
     #[test]

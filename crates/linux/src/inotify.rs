@@ -21,8 +21,10 @@ pub enum WatchTopic {
     NetnsNames,
     /// Files with any name.
     Files,
-    /// Only the file with this name.
-    File(&'static str),
+    /// Directories of routers.
+    Routers,
+    /// Only a router's file with this name.
+    RouterFile(&'static str),
     /// Sockets of Neutron's agents.
     AgentSockets,
 }
@@ -64,8 +66,10 @@ impl ChangedNames {
 pub struct DirectoryChanges {
     /// [`WatchTopic::NetnsNames`]
     pub netns_names: ChangedNames,
-    /// [`WatchTopic::Files`] or [`WatchTopic::File`]
+    /// [`WatchTopic::Files`]
     pub files: bool,
+    /// [`WatchTopic::Routers`] or [`WatchTopic::RouterFile`]
+    pub routers: bool,
     /// [`WatchTopic::AgentSockets`]
     pub agent_sockets: bool,
 }
@@ -123,8 +127,12 @@ impl DirectoryWatcher {
                 Err(_) => break,
             };
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                let netns_names = ChangedNames::Any;
-                changes = DirectoryChanges { netns_names, files: true, agent_sockets: true };
+                changes = DirectoryChanges {
+                    netns_names: ChangedNames::Any,
+                    files: true,
+                    routers: true,
+                    agent_sockets: true,
+                };
                 continue;
             }
             let Some(topics) = self.topics.get(&event.wd()) else { continue };
@@ -139,9 +147,10 @@ impl DirectoryWatcher {
                         changes.netns_names.join(names.unwrap_or(ChangedNames::Any));
                     }
                     WatchTopic::Files => changes.files = true,
+                    WatchTopic::Routers => changes.routers = true,
                     WatchTopic::AgentSockets => changes.agent_sockets = true,
-                    WatchTopic::File(wanted) => {
-                        changes.files |= name.is_none_or(|name| name == wanted.as_bytes());
+                    WatchTopic::RouterFile(wanted) => {
+                        changes.routers |= name.is_none_or(|name| name == wanted.as_bytes());
                     }
                 }
             }
@@ -168,23 +177,28 @@ impl AsFd for DirectoryWatcher {
 mod tests {
     use super::*;
 
-    const NO_CHANGE: DirectoryChanges =
-        DirectoryChanges { netns_names: ChangedNames::None, files: false, agent_sockets: false };
+    const NO_CHANGE: DirectoryChanges = DirectoryChanges {
+        netns_names: ChangedNames::None,
+        files: false,
+        routers: false,
+        agent_sockets: false,
+    };
     const FILES: DirectoryChanges = DirectoryChanges { files: true, ..NO_CHANGE };
+    const ROUTERS: DirectoryChanges = DirectoryChanges { routers: true, ..NO_CHANGE };
 
     fn touch(path: &Path) {
         std::fs::File::create(path).unwrap();
     }
 
     #[test]
-    fn only_changes_of_the_watched_file_are_reported() {
+    fn only_changes_of_the_watched_file_are_reported_and_not_as_those_of_an_operators() {
         let directory = tempfile::tempdir().unwrap();
         let mut watcher = DirectoryWatcher::new().unwrap();
-        watcher.watch(directory.path(), WatchTopic::File("wanted")).unwrap();
+        watcher.watch(directory.path(), WatchTopic::RouterFile("wanted")).unwrap();
         touch(&directory.path().join("other"));
         assert_eq!(watcher.read(), NO_CHANGE);
         touch(&directory.path().join("wanted"));
-        assert_eq!(watcher.read(), FILES);
+        assert_eq!(watcher.read(), ROUTERS);
         assert_eq!(watcher.read(), NO_CHANGE);
     }
 

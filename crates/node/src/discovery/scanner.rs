@@ -121,8 +121,7 @@ impl ConfigScanner {
         self.routers.iter().map(|router| Arc::clone(&router.file)).collect()
     }
 
-    /// The other directories in which a change makes a scan worthwhile: `ha_confs`, and the directories of
-    /// ordinary and included files.
+    /// The other directories in which a change makes a scan worthwhile: those of ordinary and included files.
     pub fn directories(&self) -> BTreeSet<PathBuf> {
         let included = self.files.values().flat_map(|file| &file.files);
         let of_processes = self.sources.iter().map(|source| &*source.file);
@@ -132,7 +131,7 @@ impl ConfigScanner {
         let ha_confs = self.ha_confs();
         let parents = parents.filter(|directory| !directory.starts_with(&ha_confs));
         let named = ordinary_files::directories(&self.locations);
-        parents.chain(named).chain([self.ha_confs()]).collect()
+        parents.chain(named).collect()
     }
 
     /// The files that are missing, and the instances of which are kept for a while.
@@ -264,7 +263,8 @@ impl ConfigScanner {
         self.sources.iter().filter(|source| !is_router(source)).cloned().collect()
     }
 
-    fn ha_confs(&self) -> PathBuf {
+    /// The directory with the directories of the routers.
+    pub(super) fn ha_confs(&self) -> PathBuf {
         self.locations.neutron.join("ha_confs")
     }
 

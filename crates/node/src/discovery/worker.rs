@@ -31,6 +31,8 @@ pub(crate) struct Scan {
     pub(crate) result: DiscoveryResult,
     /// The directories in which a change makes a scan worthwhile, except those of routers.
     pub(crate) directories: BTreeSet<PathBuf>,
+    /// The directory with the directories of the routers.
+    pub(crate) ha_confs: PathBuf,
     /// The files of the routers, each in a directory of its own.
     pub(crate) router_files: Vec<Arc<Path>>,
     /// The files that are missing, and the instances of which are kept for a while.
@@ -128,6 +130,7 @@ fn scan(scanner: &mut ConfigScanner, heartbeat: &Heartbeat) -> Scan {
     Scan {
         result,
         directories: scanner.directories(),
+        ha_confs: scanner.ha_confs(),
         router_files: scanner.router_files(),
         held: scanner.held(),
         pending: scanner.pending(),

@@ -78,15 +78,17 @@ pub struct Follower {
     is_scanning: bool,
     /// The directories to watch, except those of routers, as of the last scan.
     wanted_directories: BTreeSet<PathBuf>,
+    /// The directory with the directories of the routers.
+    ha_confs: PathBuf,
     /// The files of the routers, as of the last scan.
     router_files: Vec<Arc<Path>>,
     /// The missing files of the last scan.
     held: Vec<Arc<Path>>,
     /// The files of which the content is not in use, as of the last scan.
     pending: HashMap<Arc<Path>, PendingEdit>,
-    /// Whether a file has changed since the last scan began.
+    /// Whether a file, except those of routers, has changed since the last scan began.
     has_new_files: bool,
-    /// Whether a file had changed when the scan in progress began.
+    /// Whether such a file had changed when the scan in progress began.
     is_scanning_new_files: bool,
     /// `None` if the host has no inotify instance left; then only the scan interval counts.
     directories: Option<DirectoryWatcher>,
@@ -124,6 +126,7 @@ impl Follower {
             discovery: DiscoveryWorker::start(locations, own)?,
             is_scanning: false,
             wanted_directories: BTreeSet::new(),
+            ha_confs: PathBuf::new(),
             router_files: Vec::new(),
             held: Vec::new(),
             pending: HashMap::new(),
@@ -185,7 +188,7 @@ impl Follower {
     /// When [`Self::read`] is due although no file descriptor is readable; `None` if only a descriptor can tell.
     pub fn due(&self) -> Option<Moment> {
         let next_scan = (!self.is_scanning).then_some(self.next_scan);
-        self.table.due().into_iter().chain(next_scan).min()
+        self.table.due().into_iter().chain(next_scan).chain(self.withheld.due()).min()
     }
 
     /// Scans for instances now, and reports the role of those that are new or are configured differently. Waits for the
@@ -223,7 +226,8 @@ impl Follower {
     /// Follows the instances that a scan has found.
     fn apply_scan(&mut self, scan: Scan) -> FollowerUpdate {
         let began = clock::now();
-        let Scan { result, directories, router_files, held, pending, took } = scan;
+        let Scan { result, directories, ha_confs, router_files, held, pending, took } = scan;
+        self.ha_confs = ha_confs;
         (self.wanted_directories, self.router_files, self.held) = (directories, router_files, held);
         self.pending = pending;
         self.is_scanning_new_files = false;
@@ -305,7 +309,8 @@ impl Follower {
         let others = self.wanted_directories.iter();
         let routers = self.router_files.iter().filter_map(|file| file.parent());
         let wanted = routers
-            .map(|directory| (directory, WatchTopic::File("keepalived.conf")))
+            .map(|directory| (directory, WatchTopic::RouterFile("keepalived.conf")))
+            .chain([(self.ha_confs.as_path(), WatchTopic::Routers)])
             .chain(others.map(|directory| (directory.as_path(), WatchTopic::Files)));
         let mut coverage = match watcher.watch(Path::new(DIRECTORY), WatchTopic::NetnsNames) {
             Ok(false) => Coverage::Complete,
@@ -334,7 +339,7 @@ impl Follower {
             let read = watcher.read();
             update.has_agent_sockets = read.agent_sockets;
             self.has_new_files |= read.files;
-            if read.netns_names != ChangedNames::None || read.files {
+            if read.netns_names != ChangedNames::None || read.files || read.routers {
                 self.netns_search.join(read.netns_names);
                 let delay = SCAN_DELAY.max(self.last_scan_took * SCAN_DELAY_TIMES);
                 self.next_scan = self.next_scan.min(clock::now() + delay);
@@ -354,6 +359,7 @@ impl Follower {
         if !self.is_scanning && self.next_scan <= clock::now() {
             self.begin_scan();
         }
+        update.changes_before_scan.extend(self.withheld.take_overdue(clock::now()));
         update.address_changes = self.take_address_changes();
         Ok(update)
     }

@@ -9,7 +9,7 @@ use vipwatch_core::{Fault, InstanceId, Moment, Role};
 
 use crate::watch::instance_table::{AddressChange, RoleChange};
 
-/// The longest time that a change waits for a file that keeps changing.
+/// The longest time that a change waits: a file may keep changing, and a scan may take as long as a file system blocks.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -94,6 +94,20 @@ impl Withheld {
         decided.into_iter().map(|held| held.change).collect()
     }
 
+    /// When the first change has waited for [`MAX_WAIT`].
+    pub(super) fn due(&self) -> Option<Moment> {
+        let withheld = self.in_decision.iter().chain(&self.waiting);
+        withheld.map(|held| held.since + MAX_WAIT).min()
+    }
+
+    /// The changes that have waited for [`MAX_WAIT`], whether a scan has ended or not.
+    pub(super) fn take_overdue(&mut self, now: Moment) -> Vec<RoleChange> {
+        let is_overdue = |held: &mut WithheldChange| now.since(held.since) >= MAX_WAIT;
+        let overdue = self.in_decision.extract_if(.., is_overdue);
+        let overdue = overdue.chain(self.waiting.extract_if(.., is_overdue));
+        overdue.map(|held| held.change).collect()
+    }
+
     /// The addresses of the instances with cancelled changes, since the last call.
     pub(super) fn take_cancelled(&mut self) -> Vec<AddressChange> {
         std::mem::take(&mut self.cancelled)
@@ -151,6 +165,22 @@ mod tests {
         withheld.hold(change(Role::Backup, FAULT), at(5));
         let changes = withheld.after_earlier(change(FAULT, Role::Backup));
         assert_eq!(roles(&changes), [FAULT, Role::Backup]);
+    }
+
+    #[test]
+    fn a_scan_that_does_not_end_holds_no_change_back_for_ever() {
+        let mut withheld = Withheld::default();
+        assert_eq!(withheld.due(), None);
+        withheld.hold(change(Role::Primary, PARTIAL), at(0));
+        withheld.begin_scan();
+        withheld.hold(change(PARTIAL, Role::Backup), at(500));
+        assert_eq!(withheld.due(), Some(at(1000)));
+        assert_eq!(roles(&withheld.take_overdue(at(999))), []);
+        assert_eq!(roles(&withheld.take_overdue(at(1000))), [PARTIAL]);
+        assert!(withheld.contains(&example().id), "the second one has not waited long enough");
+        assert_eq!(withheld.due(), Some(at(1500)));
+        assert_eq!(roles(&withheld.take_overdue(at(1500))), [Role::Backup]);
+        assert_eq!(withheld.due(), None);
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! of a file (it comes from a definition or a condition, or follows a brace) is followed both times, so its
 //! files are read twice.
 
+use std::sync::Arc;
+
 use super::definitions::{Definitions, LINE_BUFFER_BYTES, RANDOM_MARK, Replacement};
 use super::keywords::V2_4_0;
 use super::problem::{FilePosition, Message, Problem};
@@ -20,7 +22,7 @@ pub struct Source {
     /// The number of the file in every [`FilePosition`].
     pub file: usize,
     /// The directory of the file, with symbolic links resolved.
-    pub directory: String,
+    pub directory: Arc<str>,
     /// The content of the file, from `line` on.
     pub text: String,
     /// The number of the first line; 1 for a whole file.
@@ -30,7 +32,7 @@ pub struct Source {
 impl Source {
     /// A file without a directory, for text that includes no other files.
     pub fn alone(text: String) -> Self {
-        Self { file: 0, directory: String::new(), text, line: 1 }
+        Self { file: 0, directory: Arc::default(), text, line: 1 }
     }
 }
 
@@ -420,7 +422,7 @@ impl Reader<'_> {
         let directory = self
             .includes
             .last()
-            .map_or(String::new(), |open| open.current.source.directory.clone());
+            .map_or_else(Arc::default, |open| Arc::clone(&open.current.source.directory));
         let (multilines, paused) = (&mut self.multilines, &mut self.paused_repeats);
         let repeats = self.repeats.len();
         let byte_count = &mut self.byte_count;

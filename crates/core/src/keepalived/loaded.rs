@@ -4,14 +4,20 @@
 //! A line `# PATH` begins a file, and a line `!` ends it. The lines of a file keep their numbers and have no comments. An
 //! `include` has become an empty line, and its files follow it.
 
+use std::sync::Arc;
+
 use super::lines::Source;
 
 /// LIMIT: number of files in a copy.
 const MAX_FILES: usize = 10_000;
+/// Deepest nesting of includes, as in the files themselves.
+const MAX_DEPTH: usize = 64;
+/// LIMIT: length of the path of a file, in bytes: the kernel opens no longer one (`PATH_MAX`).
+const MAX_PATH_BYTES: usize = 4096;
 
 /// Splits a copy into parts, in the order in which keepalived reads them; each with the path of its file in place of the
 /// directory. The first line of a part may be any line of its file. `None` if the copy is not complete: keepalived is
-/// writing it, or has stopped doing so.
+/// writing it, or has stopped doing so; or if it is beyond a limit.
 pub fn loaded_parts(copy: &str) -> Option<Vec<Source>> {
     let mut parts: Vec<Source> = Vec::new();
     // The files that have not ended: where each one continues after the files that it includes.
@@ -27,6 +33,10 @@ pub fn loaded_parts(copy: &str) -> Option<Vec<Source>> {
                 _ => path.to_owned(),
             };
             parts.extend(open.last_mut().map(next_part));
+            if open.len() >= MAX_DEPTH || directory.len() >= MAX_PATH_BYTES {
+                return None;
+            }
+            let directory = directory.into();
             open.push(Source { file: files, directory, text: String::new(), line: 1 });
             files += 1;
         } else if line == "!\n" {
@@ -51,7 +61,7 @@ pub fn loaded_parts(copy: &str) -> Option<Vec<Source>> {
 fn next_part(open: &mut Source) -> Source {
     let count = open.text.matches('\n').count();
     let next = open.line.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-    let (file, directory) = (open.file, open.directory.clone());
+    let (file, directory) = (open.file, Arc::clone(&open.directory));
     let rest = Source { file, directory, text: String::new(), line: next };
     std::mem::replace(open, rest)
 }
@@ -63,7 +73,11 @@ mod tests {
 
     fn parts(copy: &str) -> Option<Vec<(usize, String, u32, String)>> {
         let parts = loaded_parts(copy)?.into_iter();
-        Some(parts.map(|part| (part.file, part.directory, part.line, part.text)).collect())
+        Some(
+            parts
+                .map(|part| (part.file, part.directory.to_string(), part.line, part.text))
+                .collect(),
+        )
     }
 
     #[test]
@@ -89,6 +103,25 @@ mod tests {
         }
         assert_eq!(parts(&format!("{copy}rest of a longer copy\n")), None);
         assert_eq!(parts("vrrp_instance A {\n"), None);
+    }
+
+    #[test]
+    fn a_copy_with_deeply_nested_files_or_long_paths_is_refused() {
+        let nested = |files: usize| format!("{}{}", "# d/a\n".repeat(files), "!\n".repeat(files));
+        assert_eq!(loaded_parts(&nested(64)).map(|parts| parts.len()), Some(127));
+        // The directory of each file is longer by one name.
+        assert!(loaded_parts(&nested(65)).is_none());
+        let long = |bytes: usize| format!("# /{}\n!\n", "d".repeat(bytes - 1));
+        assert!(loaded_parts(&long(4095)).is_some());
+        assert!(loaded_parts(&long(4096)).is_none());
+        let name = "d".repeat(2048);
+        assert!(loaded_parts(&format!("# /{name}/a\n# {name}/a\n!\n!\n")).is_none());
+    }
+
+    #[test]
+    fn the_parts_of_a_file_share_its_directory() {
+        let parts = loaded_parts("# /etc/k.conf\n# a\n!\n!\n").unwrap();
+        assert!(Arc::ptr_eq(&parts[0].directory, &parts[2].directory));
     }
 
     /// The instances of a copy, parsed as keepalived's other processes do.

@@ -7,6 +7,7 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use vipwatch_core::keepalived::{
@@ -123,14 +124,14 @@ pub(super) fn load_copy(request: ConfigRequest<'_>, copy: &str) -> Option<Config
     let mut parts = loaded_parts(copy)?;
     let mut opened = OpenedFiles::new(request);
     opened.bytes_left = MAX_TOTAL_BYTES.saturating_sub(copy.len() as u64);
-    let mut directories = Vec::new();
+    let mut directories: Vec<Arc<str>> = Vec::new();
     for part in &mut parts {
         if part.file == opened.files.len() {
-            let file = PathBuf::from(std::mem::take(&mut part.directory));
-            directories.push(opened.directory_of(&file).to_string_lossy().into_owned());
+            let file = PathBuf::from(&*part.directory);
+            directories.push(opened.directory_of(&file).to_string_lossy().into());
             opened.files.push(file);
         }
-        part.directory.clone_from(&directories[part.file]);
+        part.directory = Arc::clone(&directories[part.file]);
     }
     Some(configuration(parts, &mut opened, request.program, &mut Vec::new()))
 }
@@ -173,7 +174,7 @@ impl<'a> OpenedFiles<'a> {
                         the first word";
             problems.push(Problem::new(start_of(number), text));
         }
-        let directory = self.directory_of(file).to_string_lossy().into_owned();
+        let directory = self.directory_of(file).to_string_lossy().into();
         Some((Source { file: number, directory, text, line: 1 }, metadata))
     }
 

@@ -39,7 +39,11 @@ impl<'a> NodeInstance<'a> {
         for series in &all {
             let theirs = series.adverts.iter().flat_map(|advert| &advert.addresses);
             if theirs.copied().collect::<BTreeSet<IpAddr>>().is_disjoint(&own) {
-                conditions.extend(self.clash(series));
+                // A unicast instance shares its VRID with others: adverts without its addresses, of a host that is no peer
+                // of its, are for another instance.
+                if !self.facts().is_unicast {
+                    conditions.extend(self.clash(series));
+                }
             } else {
                 conditions.extend(self.second_primary(series));
             }
@@ -211,5 +215,7 @@ mod tests {
             advert.addresses = vec![std::net::Ipv4Addr::new(10, 9, 0, 177).into()];
         }
         assert_eq!(found(&run, 0), [("vrid-clash-on-link", true)]);
+        run.setup.instances[0].is_unicast = true;
+        assert_eq!(found(&run, 0), [], "an instance with other peers");
     }
 }

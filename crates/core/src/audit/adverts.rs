@@ -116,8 +116,12 @@ impl AdvertFacts {
                 facts.stranger.get_or_insert(host);
                 continue;
             }
-            let rejection =
-                question.own.rejection(record).filter(|_| !question.has_yielded(record));
+            // During a rotation of keys, one or two adverts may have another key than the own block.
+            let is_settled = record.at.since(record.settings_since) >= record.interval + SETTLE;
+            let rejection = question
+                .own
+                .rejection(record)
+                .filter(|_| is_settled && !question.has_yielded(record));
             if let Some(rejection) = rejection {
                 facts.rejected.get_or_insert_with(|| (host.clone(), rejection));
             }

@@ -58,7 +58,7 @@ findings! {
     AddressMisplaced = "address-misplaced", Warning, Instance, Kernel [drain: AddressesHere, is_text_material: true],
         "keepalived's configuration and the kernel disagree: reload keepalived, or remove the address";
     AdvertRejected = "advert-rejected", Critical, Instance, Adverts [is_text_material: true],
-        "this node takes over beside the sender: make `auth_hmac` the same on all nodes (during a migration: mode permissive or receive-only), and synchronise their clocks";
+        "this node takes over beside the sender: if keepalived here is older than 2.4, upgrade it before any node signs, and give it no `auth_hmac`; else make keys and modes match (during a migration: permissive or receive-only), and synchronise the clocks";
     AdvertsLost = "adverts-lost", Warning, Instance, Adverts [milder: Some(Severity::Info)],
         "another node takes over after three missing adverts: check the network between the nodes, and the load of the sender";
     AgentBehind = "agent-behind", Warning, Instance, OtherSource [drain: ConsumerBehind],

@@ -161,6 +161,8 @@ struct Health {
     failing: Mutex<Option<String>>,
     /// The files that were replaced, since the last call of [`Writer::take_set_aside`].
     set_aside: Mutex<Vec<SetAsideFile>>,
+    /// The silences of a file that answered after the start; `None` if it was opened in time, or if the node has taken them.
+    late_silences: Mutex<Option<Vec<SilenceRow>>>,
     /// See [`Writer::other_format`].
     other_format: Mutex<Option<String>>,
     /// Whether the `role` table is out of date: messages were lost, or the file is new.
@@ -238,8 +240,9 @@ impl Writer {
             };
             recorder.note_other_format();
             let (last_seq, epoch) = (opened.last_seq, opened.epoch.clone());
-            if answer.send(opened).is_ok() {
-                recorder.use_file(connection, last_seq, epoch);
+            match answer.send(opened) {
+                Ok(()) => recorder.use_file(connection, last_seq, epoch),
+                Err(late) => recorder.keep_silences(late.0.silences),
             }
             drop(disk);
             recorder.run(&receiver, heartbeat);
@@ -347,6 +350,13 @@ impl Writer {
     /// A line about a file of another format that was replaced, until it is moved away or deleted; `None` without one.
     pub fn other_format(&self) -> Option<String> {
         self.health.other_format.lock().map_or(None, |text| text.clone())
+    }
+
+    /// The silences of a file that answered after the start: the node has not read them. They stay in the file until the node
+    /// has taken them.
+    pub fn take_late_silences(&self) -> Vec<SilenceRow> {
+        let late = self.health.late_silences.lock().map(|mut late| late.take());
+        late.ok().flatten().unwrap_or_default()
     }
 
     /// Whether the file can be written and its `role` table is out of date: the caller then stores the

@@ -75,6 +75,24 @@ impl Silences {
         Ok(Self { state, changes: WakeQueue::new()? })
     }
 
+    /// Adds silences that the last run stored, after the start.
+    pub(crate) fn add_stored(&self, stored: Vec<SilenceRow>) {
+        if stored.is_empty() {
+            return;
+        }
+        let now = unix_millis(SystemTime::now());
+        let mut state = self.lock();
+        // This run may have used their numbers.
+        let first = state.last_number + 1;
+        let renumbered = (first..).zip(stored).map(|(number, row)| SilenceRow { number, ..row });
+        let (rows, ended): (Vec<_>, Vec<_>) = renumbered.partition(|row| row.until > now);
+        state.last_number += i64::try_from(rows.len() + ended.len()).unwrap_or_default();
+        state.rows.extend(rows);
+        state.keep_ended(ended.into_iter(), now);
+        drop(state);
+        self.changes.push(());
+    }
+
     fn lock(&self) -> MutexGuard<'_, SilenceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -247,6 +247,7 @@ fn a_node_starts_while_the_disk_does_not_answer_and_records_afterwards() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let node = fixture.start();
+    fixture.run_text(&["silence", "--all", "--for", "1h", "--reason", "maintenance"]);
     assert!(node.stop().success());
     let mut python = Command::new("python3");
     python.args(["-c", HOLD_LEASE]).arg(fixture.state_dir().join("history.sqlite"));
@@ -268,5 +269,8 @@ fn a_node_starts_while_the_disk_does_not_answer_and_records_afterwards() {
     wait_for("the record", || {
         let last = transitions(&fixture, &[]).pop()?;
         (last["to"] == "backup").then_some(())
+    });
+    wait_for("the silence of the last run", || {
+        fixture.run_text(&["silence", "list"]).contains("maintenance").then_some(())
     });
 }

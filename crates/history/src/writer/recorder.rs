@@ -96,6 +96,13 @@ impl Recorder {
         (self.connection, self.last_seq, self.epoch) = (file, last_seq, epoch);
     }
 
+    /// Keeps the silences of a file that was opened too late for the start.
+    pub(super) fn keep_silences(&self, silences: Vec<crate::SilenceRow>) {
+        if let Ok(mut late) = self.health.late_silences.lock() {
+            *late = Some(silences);
+        }
+    }
+
     /// Looks for a replaced file of another format.
     pub(super) fn note_other_format(&self) {
         if let Ok(mut text) = self.health.other_format.lock() {
@@ -282,6 +289,7 @@ impl Recorder {
         span: Option<DroppedSpan>,
     ) -> Result<(), HistoryError> {
         let lost = self.health.lost_seq.load(Ordering::Relaxed);
+        let has_late_silences = self.health.late_silences.lock().is_ok_and(|late| late.is_some());
         let transaction = self.connection()?.transaction()?;
         if let Some(span) = span {
             span.insert(&transaction)?;
@@ -297,6 +305,8 @@ impl Recorder {
                 WriterMessage::SetCause(seq, cause) => statements.set_cause(*seq, cause)?,
                 WriterMessage::StoreLastRole(row) => statements.store_last_role(row)?,
                 WriterMessage::InsertEvent(event) => statements.insert_event(event)?,
+                // The node does not know the silences that it has not taken.
+                WriterMessage::StoreSilences(_) if has_late_silences => {}
                 WriterMessage::StoreSilences(rows) => silence::replace(&transaction, rows)?,
                 // ORDER: before the conclusions, which correct the number.
                 WriterMessage::CountMissed(missed) => missed.write(&transaction)?,

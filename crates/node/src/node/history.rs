@@ -94,6 +94,7 @@ impl Node {
             self.history.store_last_role(id.to_string(), role, since, entry.seq);
         }
         self.notifier.store_again();
+        self.silences.add_stored(self.history.take_late_silences());
         self.history.store_silences(self.silences.rows());
     }
 }

@@ -408,7 +408,7 @@ pub struct FindingRecord {
     pub id: String,
     /// The stable name, for example `cluster-two-primaries`.
     pub name: String,
-    /// How serious it is: `broken`, `wrong` or `odd`.
+    /// How serious it is.
     pub severity: vipwatch_api::Severity,
     /// How certain it is.
     pub confidence: Confidence,

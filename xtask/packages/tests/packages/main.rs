@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The Debian packages in a clean system with a real systemd: `cargo xtask test packages`.
 
+mod disk;
 mod hooks;
 mod install;
 mod lint;

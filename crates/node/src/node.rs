@@ -227,9 +227,8 @@ impl Node {
         // BOUND: see `EvidenceUpdates`.
         let evidence_updates = EvidenceUpdates::new().map_err(NodeError::StartWorker)?;
         let evidence = evidence_updates.clone();
-        let process_worker =
-            ProcessWorker::start(processes, &config, &store, &audit_worker, evidence)
-                .map_err(NodeError::StartWorker)?;
+        let process_worker = ProcessWorker::start(processes, &store, &audit_worker, evidence)
+            .map_err(NodeError::StartWorker)?;
         let epoch = std::mem::take(&mut opened.epoch).into();
         let identity = NodeIdentity { node: Arc::clone(&name), epoch };
         store.begin_epoch(Arc::clone(&identity.epoch), opened.last_seq);
@@ -327,7 +326,7 @@ impl Node {
         config: &Config,
         store: &StateStore,
         follower: &mut Follower,
-    ) -> Result<Option<KeepalivedTable>, NodeError> {
+    ) -> Result<Option<(KeepalivedTable, RememberedSources)>, NodeError> {
         if !config.locations.has_processes {
             return Ok(None);
         }
@@ -336,7 +335,7 @@ impl Node {
         let table = ProcessWorker::first_scan(store, &remembered, has_containers)
             .map_err(NodeError::StartWorker)?;
         follower.set_sources(table.sources());
-        Ok(Some(table))
+        Ok(Some((table, remembered)))
     }
 
     /// Publishes the role of every instance, starts the receiver and begins to answer clients.
@@ -471,6 +470,9 @@ impl Node {
         // A client may have created or ended one since the last turn.
         self.history.store_silences(self.silences.rows());
         self.witness.stop();
+        if let Some(worker) = &self.process_worker {
+            worker.wait_stored();
+        }
         tracing::info!("node stopped");
     }
 

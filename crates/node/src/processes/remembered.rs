@@ -5,7 +5,8 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vipwatch_core::ErrorChain;
@@ -31,16 +32,45 @@ struct RememberedSource {
     config_id: Option<String>,
 }
 
-/// The file of remembered configurations.
-#[derive(Debug)]
+/// The file of remembered configurations. Clones share one writing thread: two would write one new file.
+#[derive(Debug, Clone)]
 pub(crate) struct RememberedSources {
     state_dir: PathBuf,
     /// The directory of Neutron's routers; their files are found without their processes.
     ha_confs: PathBuf,
-    /// The newest configurations, until a thread stores them.
-    unstored: Arc<Mutex<Option<Vec<ProcessSource>>>>,
-    /// The thread that writes holds it.
-    written: Arc<Mutex<()>>,
+    storage: Arc<Storage>,
+}
+
+#[derive(Debug, Default)]
+struct Storage {
+    state: Mutex<StorageState>,
+    /// The thread has ended.
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct StorageState {
+    /// The newest configurations, until the thread stores them.
+    unstored: Option<Vec<ProcessSource>>,
+    /// Whether a thread writes.
+    has_thread: bool,
+}
+
+impl Storage {
+    fn lock(&self) -> MutexGuard<'_, StorageState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest configurations; `None` ends the thread.
+    fn take(&self) -> Option<Vec<ProcessSource>> {
+        let mut state = self.lock();
+        let newest = state.unstored.take();
+        if newest.is_none() {
+            state.has_thread = false;
+            self.ended.notify_all();
+        }
+        newest
+    }
 }
 
 impl RememberedSources {
@@ -48,7 +78,7 @@ impl RememberedSources {
     pub(crate) fn new(config: &Config) -> Self {
         let ha_confs = config.locations.neutron.join("ha_confs");
         let state_dir = config.state_dir.clone();
-        Self { state_dir, ha_confs, unstored: Arc::default(), written: Arc::default() }
+        Self { state_dir, ha_confs, storage: Arc::default() }
     }
 
     /// The configurations that were used in the last run and still exist. A file that is missing or invalid is empty.
@@ -60,21 +90,29 @@ impl RememberedSources {
     /// own waits for the disk.
     pub(crate) fn store(&self, mut sources: Vec<ProcessSource>) {
         sources.retain(|source| !source.file.starts_with(&self.ha_confs));
-        let newest = self.unstored.lock().map(|mut unstored| unstored.replace(sources));
-        // BOUND: one thread writes, and one waits with the newest sources.
-        if newest.is_ok_and(|known| known.is_some()) {
+        // BOUND: one thread, and the newest sources.
+        let mut state = self.storage.lock();
+        state.unstored = Some(sources);
+        if std::mem::replace(&mut state.has_thread, true) {
             return;
         }
-        let (unstored, written) = (Arc::clone(&self.unstored), Arc::clone(&self.written));
-        let state_dir = self.state_dir.clone();
+        let (storage, state_dir) = (Arc::clone(&self.storage), self.state_dir.clone());
         std::thread::spawn(move || {
-            let _written = written.lock();
-            let sources = unstored.lock().ok().and_then(|mut unstored| unstored.take());
-            if let Err(error) = replace(&state_dir, sources.iter().flatten()) {
-                let error = ErrorChain(&error).to_string();
-                tracing::warn!(error, "cannot store which files keepalived uses");
+            while let Some(sources) = storage.take() {
+                if let Err(error) = replace(&state_dir, sources.iter()) {
+                    let error = ErrorChain(&error).to_string();
+                    tracing::warn!(error, "cannot store which files keepalived uses");
+                }
             }
         });
+    }
+
+    /// Waits until the newest configurations are stored, for `limit` at most. False if they are not.
+    pub(crate) fn wait_stored(&self, limit: Duration) -> bool {
+        let Storage { ended, .. } = &*self.storage;
+        let waited = ended.wait_timeout_while(self.storage.lock(), limit, |state| state.has_thread);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !state.has_thread
     }
 }
 
@@ -138,6 +176,31 @@ mod tests {
         replace(directory.path(), std::iter::empty()).unwrap();
         let mode = directory.path().join(FILE).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn the_end_of_the_node_waits_until_the_newest_files_are_stored() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = Config { state_dir: directory.path().to_owned(), ..Config::default() };
+        let remembered = RememberedSources::new(&config);
+        let file: Arc<Path> = directory.path().join("a").into();
+        std::fs::File::create(&file).unwrap();
+        let source = |config_id: String| ProcessSource {
+            file: Arc::clone(&file),
+            netns: ProcessNetns::Own,
+            config_id: Some(config_id),
+            version: None,
+            process: None,
+            is_foreign: false,
+        };
+        for number in 0..100 {
+            remembered.clone().store(vec![source(number.to_string())]);
+        }
+        assert!(remembered.wait_stored(Duration::from_mins(1)));
+        assert_eq!(remembered.load(), [source("99".to_owned())]);
+        // A thread that the disk blocks.
+        remembered.storage.lock().has_thread = true;
+        assert!(!remembered.wait_stored(Duration::ZERO));
     }
 
     #[test]

@@ -20,7 +20,6 @@ use super::events::address_changer;
 use super::keepalived::netns_key;
 use super::{KeepalivedTable, ProcessSource, RememberedSources};
 use crate::audit::{AuditRequests, AuditWorker};
-use crate::config::Config;
 use crate::discovery::InstanceConfig;
 use crate::evidence::{EvidenceUpdate, EvidenceUpdates};
 use crate::state::StateStore;
@@ -32,6 +31,9 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two checks of all processes for signals that have stopped them, frozen cgroups and changed files. The
 /// kernel reports none of these.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long the end of the node waits for the disk.
+const STORE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The configurations that processes use, for the main loop.
 ///
@@ -81,6 +83,7 @@ impl ProcessCheckRequests {
 pub(crate) struct ProcessWorker {
     requests: ProcessCheckRequests,
     sources: SourceChanges,
+    remembered: RememberedSources,
 }
 
 impl ProcessWorker {
@@ -108,15 +111,14 @@ impl ProcessWorker {
         Ok(table)
     }
 
-    /// Starts the thread, which never ends. It continues with `table`; without a table, there is no thread.
+    /// Starts the thread, which never ends. It continues with the table of the first scan; without one, there is no thread.
     pub(crate) fn start(
-        table: Option<KeepalivedTable>,
-        config: &Config,
+        scanned: Option<(KeepalivedTable, RememberedSources)>,
         store: &Arc<StateStore>,
         audit_worker: &AuditWorker,
         evidence: EvidenceUpdates,
     ) -> io::Result<Option<Self>> {
-        let Some(table) = table else { return Ok(None) };
+        let Some((table, remembered)) = scanned else { return Ok(None) };
         let queue = WakeQueue::new()?;
         let requests = ProcessCheckRequests { queue };
         let sources = SourceChanges::new()?;
@@ -124,7 +126,7 @@ impl ProcessWorker {
             table,
             store: Arc::clone(store),
             audit: audit_worker.requests(),
-            remembered: RememberedSources::new(config),
+            remembered: remembered.clone(),
             requests: requests.clone(),
             evidence,
             sources: sources.clone(),
@@ -132,12 +134,19 @@ impl ProcessWorker {
             next_check: Instant::now() + CHECK_INTERVAL,
         };
         spawn_worker("processes", move |heartbeat| follower.run(heartbeat))?;
-        Ok(Some(Self { requests, sources }))
+        Ok(Some(Self { requests, sources, remembered }))
     }
 
     /// A handle for requests, which can be cloned for other threads.
     pub(crate) fn check_requests(&self) -> &ProcessCheckRequests {
         &self.requests
+    }
+
+    /// Waits until the configurations are stored, for a limited time.
+    pub(crate) fn wait_stored(&self) {
+        if !self.remembered.wait_stored(STORE_LIMIT) {
+            tracing::warn!("stopped before it is stored which files keepalived uses");
+        }
     }
 
     /// The queue of changed configurations.

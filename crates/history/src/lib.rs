@@ -28,7 +28,9 @@ pub use event::{Epoch, EventRecord, SequenceEntry};
 pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader};
 pub use silence::SilenceRow;
 pub use timeline::{GapCause, HistoryGap, HistoryItem, Timeline};
-pub use writer::{OpenedHistory, QueueLength, Retention, SetAsideFile, StoredTargets, Writer};
+pub use writer::{
+    OpenedHistory, QueueLength, Retention, SetAsideFile, StoredTargets, WRITER_WORKER, Writer,
+};
 
 /// The name of the history file in the state directory.
 pub const FILE: &str = "history.sqlite";

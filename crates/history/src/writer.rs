@@ -41,6 +41,9 @@ pub use vipwatch_linux::file::SetAsideFile;
 /// Maximum number of messages that wait for the thread: more than a node has instances.
 const QUEUE_LENGTH: usize = 1 << 13;
 
+/// The name of the thread that writes.
+pub const WRITER_WORKER: &str = "history";
+
 /// How long the start of the node waits for the file. The thread goes on to open it.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -232,7 +235,7 @@ impl Writer {
         let (answer, opened) = sync_channel(0);
         let recorder = Recorder::new(path.clone(), None, keep, &unanswered, Arc::clone(&health));
         let mut recorder = recorder.with_changes(Arc::clone(&changes));
-        let thread = spawn_worker("history", move |heartbeat| {
+        let thread = spawn_worker(WRITER_WORKER, move |heartbeat| {
             let disk = heartbeat.disk();
             let (connection, opened) = match open_or_replace(&path) {
                 Ok((connection, opened)) => (Some(connection), opened),

@@ -132,13 +132,16 @@ pub fn stalled(limit: Duration) -> Option<String> {
     workers.iter().find(is_stalled).map(|worker| worker.name.clone())
 }
 
-/// The longest time for which a worker has waited for the disk; zero if none does.
-pub fn disk_wait() -> Duration {
+/// The names of the workers that have waited for the disk for `limit` or longer.
+pub fn disk_waits(limit: Duration) -> Vec<String> {
+    let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     let now = now_millis();
     let workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let since = workers.iter().map(|worker| worker.disk_since.load(Ordering::Relaxed));
-    let first = since.filter(|since| *since != 0).min();
-    Duration::from_millis(first.map_or(0, |since| now.saturating_sub(since)))
+    let waits = |worker: &&Arc<WorkerStatus>| {
+        let since = worker.disk_since.load(Ordering::Relaxed);
+        since != 0 && now.saturating_sub(since) >= limit
+    };
+    workers.iter().filter(waits).map(|worker| worker.name.clone()).collect()
 }
 
 /// The name of every worker, and the time since its last heartbeat.
@@ -198,15 +201,16 @@ mod tests {
             let _ = gate.recv();
         });
         let limit = Duration::from_millis(20);
-        while disk_wait() <= limit {
+        while disk_waits(limit).is_empty() {
             std::thread::yield_now();
         }
+        assert_eq!(disk_waits(limit), ["disk"]);
         assert_eq!(stalled(limit), None);
         go.send(()).unwrap();
         while stalled(limit).is_none() {
             std::thread::yield_now();
         }
-        assert_eq!(disk_wait(), Duration::ZERO);
+        assert!(disk_waits(Duration::ZERO).is_empty());
         drop(go);
         worker.unwrap().join().unwrap();
     }

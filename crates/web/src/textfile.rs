@@ -108,19 +108,21 @@ impl TextfileWriter {
         let mut next = Instant::now();
         while !self.stop.wait(next, heartbeat) {
             next = Instant::now() + self.every;
-            report(&self.context.store, self.write().err());
+            report(&self.context.store, self.write(heartbeat).err());
         }
     }
 
-    fn write(&self) -> Result<(), TextfileError> {
+    fn write(&self, heartbeat: &Heartbeat) -> Result<(), TextfileError> {
         let path = self.path.clone();
         if let Err(problem) = check_main_loop(&self.context) {
+            let _disk = heartbeat.disk();
             // If it cannot be removed, or is already removed, there is nothing else to do.
             let _ = std::fs::remove_file(&path);
             return Err(TextfileError::Stale { path, reason: problem.detail });
         }
         let metrics = view::metrics(&self.context).without_process_families();
         let text = MetricsText::new(metrics, MetricsFormat::Classic);
+        let _disk = heartbeat.disk();
         // The name of the new file does not end in `.prom`, so that the node exporter does not read it.
         replace_file(&self.path, MODE, |file| write_parts(file, text))
             .map_err(|source| TextfileError::Write { path, source })

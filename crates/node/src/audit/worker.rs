@@ -164,7 +164,8 @@ fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &H
             periodic.take(&view.entries, interval, Instant::now())
         };
         audit.add_group_representatives(&mut due);
-        // The audit reads state files, pid files and the history.
+        // The audit reads state files, pid files and the history, in between what it reads of the kernel. So the guard covers
+        // both, and the watchdog does not end an audit that waits for something else.
         let disk = heartbeat.disk();
         if !(due.is_empty() && share.is_empty()) {
             audit.remember(|| {

@@ -126,6 +126,7 @@ fn run(
 
 fn scan(scanner: &mut ConfigScanner, heartbeat: &Heartbeat) -> Scan {
     let began = Instant::now();
+    let _disk = heartbeat.disk();
     let result = scanner.scan_with(&mut || heartbeat.beat());
     Scan {
         result,

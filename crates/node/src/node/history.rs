@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use vipwatch_core::{Cause, RoleKind, Trigger};
-use vipwatch_history::{LastRole, OpenedHistory, SetAsideFile, Writer};
-use vipwatch_linux::worker::disk_wait;
+use vipwatch_history::{LastRole, OpenedHistory, SetAsideFile, WRITER_WORKER, Writer};
+use vipwatch_linux::worker::disk_waits;
 
 use super::{Node, state_dir};
 use crate::cause::recorded_cause;
@@ -62,23 +62,33 @@ impl Node {
         }
         self.history.take_set_aside().iter().for_each(log_set_aside);
         self.store.set_health(FindingKind::NodeHistoryFormat, self.history.other_format());
-        if disk_wait() >= DISK_LIMIT {
-            let text = || format!("the disk has not answered for {} s", DISK_LIMIT.as_secs());
-            error = error.or_else(|| Some(text()));
-        }
+        let disk = disk_problem(&disk_waits(DISK_LIMIT));
+        let disk = match disk {
+            Some(DiskProblem { blocks_history: true, text }) => {
+                error.get_or_insert(text);
+                None
+            }
+            other => other.map(|problem| problem.text),
+        };
         let counters = &self.store.counters;
         counters.history_dropped.store(self.history.dropped(), Ordering::Relaxed);
-        counters.history_up.store(u64::from(error.is_none()), Ordering::Relaxed);
-        let was_failing = self.store.health_problem(FindingKind::NodeHistory).is_some();
-        match &error {
-            Some(error) if !was_failing => log_failing(error),
-            None if was_failing => {
+        let is_up = u64::from(error.is_none());
+        let was_up = counters.history_up.swap(is_up, Ordering::Relaxed) != 0;
+        match (&error, &disk) {
+            (Some(error), _) if was_up => log_failing(error),
+            (None, _) if !was_up => {
                 tracing::info!(dropped = self.history.dropped(), "history is written again");
+            }
+            (None, Some(problem))
+                if self.store.health_problem(FindingKind::NodeHistory).is_none() =>
+            {
+                tracing::warn!(problem, "the disk does not answer");
             }
             _ => {}
         }
         let problem = error
             .map(|error| format!("it cannot be written, and deliveries are not durable: {error}"));
+        let problem = problem.or(disk);
         self.store.set_health(FindingKind::NodeHistory, problem);
         if self.history.take_outdated() {
             self.restate();
@@ -103,6 +113,7 @@ impl Node {
 /// state.
 pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore, history: &Writer) {
     let _ = store.history_queue.set(history.queue_length());
+    store.counters.history_up.store(u64::from(opened.open_error.is_none()), Ordering::Relaxed);
     opened.set_aside.iter().for_each(log_set_aside);
     store.set_health(FindingKind::NodeHistoryFormat, history.other_format());
     if let Some(error) = &opened.open_error {
@@ -117,6 +128,21 @@ pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore, history:
         .as_ref()
         .map(|error| format!("it cannot be opened, and deliveries are not durable: {error}"));
     store.set_health(FindingKind::NodeHistory, problem);
+}
+
+/// Workers that wait for the disk.
+#[derive(Debug, PartialEq, Eq)]
+struct DiskProblem {
+    /// Whether the writer of the history is one of them.
+    blocks_history: bool,
+    text: String,
+}
+
+fn disk_problem(waiting: &[String]) -> Option<DiskProblem> {
+    let blocks_history = waiting.iter().any(|name| name == WRITER_WORKER);
+    let (names, limit) = (waiting.join("`, `"), DISK_LIMIT.as_secs());
+    let text = format!("the disk has not answered `{names}` for {limit} s");
+    (!waiting.is_empty()).then_some(DiskProblem { blocks_history, text })
 }
 
 fn log_set_aside(file: &SetAsideFile) {
@@ -135,6 +161,19 @@ fn log_failing(error: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_does_not_answer_another_worker_does_not_keep_the_history_from_being_written() {
+        let problem = |waiting: &[&str]| {
+            let waiting: Vec<String> = waiting.iter().map(|name| (*name).to_owned()).collect();
+            disk_problem(&waiting).map(|problem| (problem.blocks_history, problem.text))
+        };
+        assert_eq!(problem(&[]), None);
+        let text = "the disk has not answered `discovery` for 10 s".to_owned();
+        assert_eq!(problem(&["discovery"]), Some((false, text)));
+        let text = "the disk has not answered `audit`, `history` for 10 s".to_owned();
+        assert_eq!(problem(&["audit", "history"]), Some((true, text)));
+    }
 
     #[test]
     fn a_stored_word_that_is_no_role_is_ignored() {

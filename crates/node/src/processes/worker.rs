@@ -175,6 +175,8 @@ impl ProcessFollower {
             self.wait();
             let now = Instant::now();
             let version = self.table.sources_version();
+            // Pid files, programs and configurations are read.
+            let disk = heartbeat.disk();
             let mut changed = self.table.scan(now);
             let requested = self.requests.queue.take_all();
             if !requested.is_empty() {
@@ -188,6 +190,7 @@ impl ProcessFollower {
                 others.extend(self.rewritten_files());
                 others.extend(self.table.expire_starts(now));
             }
+            drop(disk);
             if !changed.is_empty() || !others.is_empty() {
                 self.publish(version);
             }

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use crate::{HistoryError, event, silence};
 
 /// The format that this program reads and writes.
-pub(crate) const VERSION: i64 = 9;
+pub(crate) const VERSION: i64 = 10;
 
 /// The tables of transitions, roles, runs and deliveries.
 ///
@@ -50,6 +50,7 @@ CREATE TABLE run (
     seen      INTEGER NOT NULL,             -- last time it is known to have run
     ended     INTEGER,                      -- NULL: it runs, or was killed
     dropped   INTEGER NOT NULL DEFAULT 0,   -- transitions that could not be recorded
+    retention INTEGER,                      -- the time of retention when it was seen; NULL: no retention yet
     after_seq INTEGER NOT NULL              -- the highest number in use when the run began
 );
 CREATE TABLE unrecorded (

@@ -361,11 +361,13 @@ impl Recorder {
         let Self { connection, keep, targets, path, retention, .. } = self;
         let connection = connection.as_mut().ok_or_else(|| HistoryError::Missing(path.clone()))?;
         if retention.is_none() {
-            let last = "SELECT max(seen) FROM run WHERE id < (SELECT max(id) FROM run)";
-            let last_seen = connection.query_row(last, [], |row| row.get(0))?;
-            *retention = Some(RetentionClock::new(last_seen, time, Instant::now()));
+            let last = "SELECT (SELECT retention FROM run WHERE retention IS NOT NULL ORDER BY id DESC LIMIT 1)";
+            let last = connection.query_row(last, [], |row| row.get(0))?;
+            *retention = Some(RetentionClock::new(last, time, Instant::now()));
         }
         let time = retention.as_mut().map_or(time, |known| known.time(time, Instant::now()));
+        let store = "UPDATE run SET retention = ?1 WHERE id = (SELECT max(id) FROM run)";
+        connection.execute(store, [time])?;
         let cleanup = Cleanup { connection, keep, targets: targets.as_ref(), time, heartbeat };
         self.rows = cleanup.run(known)?;
         Ok(())

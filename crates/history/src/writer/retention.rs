@@ -38,9 +38,9 @@ pub(super) struct RetentionClock {
 }
 
 impl RetentionClock {
-    /// `last_seen` is the last time of an earlier run, in milliseconds since the Unix epoch.
-    pub(super) fn new(last_seen: Option<i64>, wall: i64, began: Instant) -> Self {
-        Self { began, base: last_seen.map_or(wall, |seen| seen.min(wall)), ahead: None }
+    /// `last` is the last [time](Self::time) of an earlier run: its wall clock may have been ahead.
+    pub(super) fn new(last: Option<i64>, wall: i64, began: Instant) -> Self {
+        Self { began, base: last.map_or(wall, |last| last.min(wall)), ahead: None }
     }
 
     /// The time now, in milliseconds since the Unix epoch; `wall` is that of the wall clock.

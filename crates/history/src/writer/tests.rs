@@ -94,6 +94,28 @@ fn transitions_beyond_the_limits_of_age_and_number_are_deleted() {
 }
 
 #[test]
+fn two_starts_with_a_clock_that_is_ahead_delete_no_history() {
+    let directory = tempfile::tempdir().unwrap();
+    let keep = Retention { age: Duration::from_hours(1), ..Retention::default() };
+    let (writer, _) = Writer::open(directory.path(), keep).unwrap();
+    writer.record(record("a", now(), "primary"), Latencies::default());
+    drop(writer);
+    // All of that was two hours ago by the clock of the next runs.
+    let connection = Connection::open(directory.path().join(FILE)).unwrap();
+    let set_back = "UPDATE transition SET at = at - 7200000; \
+        UPDATE run SET began = began - 7200000, seen = seen - 7200000, ended = ended - 7200000, \
+        retention = retention - 7200000";
+    connection.execute_batch(set_back).unwrap();
+    drop(connection);
+    for _ in 0..2 {
+        let (writer, _) = Writer::open(directory.path(), keep).unwrap();
+        writer.set_targets(StoredTargets::default());
+        drop(writer);
+        assert_eq!(read(directory.path()).len(), 1);
+    }
+}
+
+#[test]
 fn the_last_role_of_an_instance_is_kept_when_its_transitions_are_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let keep = Retention { age: Duration::from_hours(1), ..Retention::default() };

@@ -75,7 +75,7 @@ pub enum FindingEvidence {
     Kernel,
     /// Another source states the role differently from the kernel: the state file, the agent, the monitor or this node.
     OtherSource,
-    /// The processes of keepalived, whose changes are noticed at once.
+    /// The processes of keepalived; the node notices their changes at once.
     Processes,
     /// The processes of keepalived, and what only an audit notices: their files and permissions.
     ProcessesAndFiles,

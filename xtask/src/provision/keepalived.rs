@@ -12,7 +12,7 @@ use crate::{TaskError, process};
 /// Environment variable with the paths of the programs, separated by colons.
 pub const VERSIONS: &str = "VIPWATCH_KEEPALIVED_VERSIONS";
 
-/// From 2.3 on, keepalived does not start without this file, whose text it prints with `-v`.
+/// From 2.3 on, keepalived does not start without this file; it prints its text with `-v`.
 const OPTIONS_FILE: &[u8] = b"/etc/keepalived/keepalived.config-opts\0";
 
 /// Unpacks packages, and changes the library path of a program.

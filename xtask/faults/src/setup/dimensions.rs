@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::LabSetup;
 use crate::random::SeededRandom;
 
-/// Debian releases whose keepalived a lab can use; a quick run has only the first two.
+/// Debian releases with a keepalived for the labs; a quick run has only the first two.
 const RELEASES: [&str; 4] = ["bullseye", "sid", "bookworm", "trixie"];
 /// The master-down interval without its skew, in intervals.
 pub const DOWN_TIMER: u8 = 3;

@@ -72,6 +72,7 @@ impl ConfigFile {
             && match self.pending {
                 None => true,
                 Some(PendingEdit::Changing) => false,
+                Some(PendingEdit::Ended) => !source.is_some_and(ProcessSource::is_running),
                 Some(PendingEdit::NotLoaded { loaded_at }) => is_loaded_at(loaded_at),
             }
     }

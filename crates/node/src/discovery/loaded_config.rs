@@ -30,6 +30,8 @@ pub(crate) enum PendingEdit {
     Changing,
     /// The process has loaded another content, and wrote its copy at this time.
     NotLoaded { loaded_at: SystemTime },
+    /// The process that had loaded another content has ended. Its addresses may be left.
+    Ended,
 }
 
 impl LoadedConfig {

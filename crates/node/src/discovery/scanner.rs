@@ -3,7 +3,7 @@
 //!
 //! - If a valid file becomes invalid, or is being written, its last valid content stays in use.
 //! - If a file disappears, its instances are kept for [`super::MISSING_FILE_HOLD`].
-//! - While keepalived has not loaded a file as it is now, what it has loaded is in use.
+//! - While keepalived has not loaded a file as it is now, what it has loaded is in use; also if it ends, until the next one.
 
 mod reading;
 
@@ -140,10 +140,13 @@ impl ConfigScanner {
         held.map(|(file, _)| Arc::clone(file)).collect()
     }
 
-    /// The files of which the content is not in use, because it is changing or keepalived has not loaded it.
+    /// The files of which the content is not in use, because it is changing or the running keepalived has not loaded it.
     pub(super) fn pending(&self) -> HashMap<Arc<Path>, PendingEdit> {
         let pending = self.files.iter();
-        pending.filter_map(|(file, content)| Some((Arc::clone(file), content.pending?))).collect()
+        let pending =
+            pending.filter_map(|(file, content)| Some((Arc::clone(file), content.pending?)));
+        // A process that has ended changes no address.
+        pending.filter(|(_, pending)| *pending != PendingEdit::Ended).collect()
     }
 
     /// Lists the files, reads those that have changed, and returns all instances.

@@ -2,9 +2,9 @@
 //! A file of keepalived that was edited: what keepalived has loaded decides roles and instances until it reloads.
 
 use vipwatch_testkit::keepalived::Keepalived;
-use vipwatch_testkit::wait_for;
+use vipwatch_testkit::{wait_for, wait_within_showing};
 
-use super::{ProcessLab, conf, signal};
+use super::{CHECK_LIMIT, ProcessLab, conf, findings, signal};
 use crate::http_server::HttpServer;
 use crate::support::{query_json, recorded, role, wait_for_role, write};
 
@@ -101,6 +101,39 @@ fn a_block_or_file_that_keepalived_still_runs_is_not_removed() {
     assert_eq!(names(), two[..1]);
     keepalived.stop();
     wait_for("the removal", || names().is_empty().then_some(()));
+}
+
+#[test]
+fn a_removed_block_of_a_killed_keepalived_still_has_a_finding_about_its_address() {
+    let lab = ProcessLab::new("UNLOADED");
+    let removed = format!("{}_2", lab.name);
+    let both = format!("{}{}", lab.conf(), conf(&removed, 52, SECOND));
+    let directory = lab.directory("keepalived");
+    let keepalived = Keepalived::start_with(&lab.netns, &directory, &both);
+    lab.wait_for_second(true);
+    let _node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &removed, "primary");
+    lab.edit(&lab.conf());
+    lab.wait_for_findings(&["keepalived-reload-pending"]);
+    keepalived.kill();
+    wait_within_showing(
+        CHECK_LIMIT,
+        "the finding about the address",
+        || lab.fixture.log(),
+        || {
+            let found = findings(&lab.fixture, &removed);
+            found.iter().any(|one| one["name"] == "keepalived-gone-address-left").then_some(())
+        },
+    );
+    assert_eq!(role(&lab.fixture, &removed), "primary");
+
+    // The first process of the sandbox does not collect the killed child, which its pid file keeps alive for keepalived.
+    for file in ["keepalived.pid", "keepalived-vrrp.pid"] {
+        std::fs::remove_file(directory.join(file)).unwrap();
+    }
+    let _next = Keepalived::start_with(&lab.netns, &directory, &lab.conf());
+    let name = std::slice::from_ref(&lab.name);
+    wait_for("the removal", || (super::ids(&lab.fixture, &lab.name) == name).then_some(()));
 }
 
 #[test]

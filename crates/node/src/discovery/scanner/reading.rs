@@ -99,6 +99,11 @@ impl ConfigScanner {
                 }
                 return Some(self.replace(file, content));
             }
+            LoadedConfig::NoProcess if self.is_loaded_kept(file) => {
+                let known = self.keep(file)?;
+                (known.stamp, known.pending) = (Some(stamp), Some(PendingEdit::Ended));
+                return Some(known);
+            }
             LoadedConfig::NoProcess => (is_young(SETTLE), Some(PendingEdit::Changing)),
             LoadedConfig::Changing => (true, Some(PendingEdit::Changing)),
             // A reload usually follows the edit soon.
@@ -117,6 +122,13 @@ impl ConfigScanner {
             content.stamp = None;
         }
         Some(self.replace(file, content))
+    }
+
+    /// Whether the known content of `file` is one that its process had loaded, and the file had another one at the end of the
+    /// process.
+    fn is_loaded_kept(&self, file: &Path) -> bool {
+        let pending = self.files.get(file).and_then(|known| known.pending);
+        matches!(pending, Some(PendingEdit::NotLoaded { .. } | PendingEdit::Ended))
     }
 
     /// Uses the known content of `file`, which exists, for this scan.

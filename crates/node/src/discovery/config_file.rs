@@ -35,6 +35,8 @@ pub(super) struct ConfigFile {
     pub(super) files: Vec<PathBuf>,
     /// Why this is not the content of the file; `None` if it is.
     pub(super) pending: Option<PendingEdit>,
+    /// When a scan first found what its process has loaded changing; `None` while it does not.
+    pub(super) changing_since: Option<Instant>,
     /// When a scan first found the file missing; `None` while it exists.
     pub(super) missing_since: Option<Instant>,
     /// The number of the last scan that used the file.

@@ -2,19 +2,22 @@
 //! The configuration that the process of a file has loaded. keepalived reads its files when it starts and at each reload:
 //! an edit changes no address before.
 
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::keepalived::Configuration;
 
 use super::include::{ConfigRequest, load_copy};
 use crate::processes::{MAX_LOADED_BYTES, ProcessSource};
 
+/// The longest time for which a copy is taken to be changing; keepalived writes it within milliseconds.
+const MAX_CHANGING: Duration = Duration::from_secs(5);
+
 /// What is known about the configuration that the process of a file has loaded.
 #[derive(Debug)]
 pub(super) enum LoadedConfig {
     /// No running process is known to use the file.
     NoProcess,
-    /// The process keeps no copy: it is a keepalived before 2.1.
+    /// The process keeps no copy: it is a keepalived before 2.1. Or it has not completed its copy for a long time.
     NoCopy,
     /// The copy is being written.
     Changing,
@@ -49,5 +52,34 @@ impl LoadedConfig {
             Some(configuration) => Self::Known(configuration, written),
             None => Self::Changing,
         }
+    }
+
+    /// The same; a copy that has been changing for [`MAX_CHANGING`] counts as none: keepalived may be frozen, or its copy
+    /// is beyond a limit. `since` is the time at which a scan first found it changing.
+    pub(super) fn without_endless_change(self, since: &mut Option<Instant>) -> Self {
+        if !matches!(self, Self::Changing) {
+            *since = None;
+            return self;
+        }
+        let since = since.get_or_insert_with(Instant::now);
+        if since.elapsed() < MAX_CHANGING { self } else { Self::NoCopy }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_is_never_complete_counts_as_none_until_it_is() {
+        let mut since = None;
+        let changing = LoadedConfig::Changing.without_endless_change(&mut since);
+        assert!(matches!(changing, LoadedConfig::Changing) && since.is_some());
+        since = Instant::now().checked_sub(MAX_CHANGING);
+        let endless = LoadedConfig::Changing.without_endless_change(&mut since);
+        assert!(matches!(endless, LoadedConfig::NoCopy) && since.is_some());
+        let known = LoadedConfig::Known(Configuration::default(), SystemTime::UNIX_EPOCH);
+        let known = known.without_endless_change(&mut since);
+        assert!(matches!(known, LoadedConfig::Known(..)) && since.is_none());
     }
 }

@@ -84,7 +84,10 @@ impl ConfigScanner {
         }
         let age = |at: SystemTime| at.elapsed().ok();
         let is_young = |wait| written.and_then(age).is_some_and(|age| age < wait);
-        let (is_changing, pending) = match LoadedConfig::read(source, request) {
+        let mut since = self.files.get(file).and_then(|known| known.changing_since);
+        let loaded = LoadedConfig::read(source, request).without_endless_change(&mut since);
+        content.changing_since = since;
+        let (is_changing, pending) = match loaded {
             LoadedConfig::Known(loaded, loaded_at) => {
                 let is_reload = age(loaded_at).is_some_and(|age| age < SETTLE);
                 result.is_unsettled |= is_reload;
@@ -116,7 +119,7 @@ impl ConfigScanner {
             let is_new = is_in_process_root(file) && !self.files.contains_key(file);
             if self.scan_number > 1 && !is_new {
                 let known = self.keep(file)?;
-                known.pending = pending;
+                (known.pending, known.changing_since) = (pending, since);
                 return Some(known);
             }
             content.stamp = None;
@@ -144,6 +147,7 @@ impl ConfigScanner {
         let known = self.files.entry(Arc::clone(file)).or_default();
         if known.is_valid && !content.is_valid {
             (known.stamp, known.pending) = (content.stamp, content.pending);
+            known.changing_since = content.changing_since;
             let problems = content.problems.into_iter();
             known.problems = problems.map(ConfigProblem::with_last_valid).collect();
         } else {

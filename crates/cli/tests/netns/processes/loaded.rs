@@ -111,10 +111,10 @@ fn a_removed_block_of_a_killed_keepalived_still_has_a_finding_about_its_address(
     let directory = lab.directory("keepalived");
     let keepalived = Keepalived::start_with(&lab.netns, &directory, &both);
     lab.wait_for_second(true);
-    let _node = lab.fixture.start();
-    wait_for_role(&lab.fixture, &removed, "primary");
     lab.edit(&lab.conf());
-    lab.wait_for_findings(&["keepalived-reload-pending"]);
+    let _node = lab.fixture.start();
+    // The block is only in the copy that keepalived keeps.
+    wait_for_role(&lab.fixture, &removed, "primary");
     keepalived.kill();
     wait_within_showing(
         CHECK_LIMIT,
@@ -174,7 +174,11 @@ fn in_a_storm_of_reloads_no_published_role_differs_from_the_kernels() {
     lab.wait_for_second(false);
     lab.wait_for_watched(1);
     lab.wait_for_findings(&[]);
-    assert_eq!(lab.own_records(), [format!("{} primary", lab.name)], "{}", lab.fixture.log());
+    // Where keepalived has loaded the second address and not added it yet, `partial` is the role.
+    let records = lab.own_records();
+    let is_right = |record: &String| record.ends_with(" primary") || record.ends_with(" partial");
+    assert!(records.iter().all(is_right), "{records:?}\n{}", lab.fixture.log());
+    assert_eq!(records.last(), Some(&format!("{} primary", lab.name)));
     lab.netns.ip("address del 192.0.2.9/24 dev eth0");
     wait_for_role(&lab.fixture, &lab.name, "backup");
 }

@@ -21,7 +21,7 @@ const UNPACKING: &[Need] = &[("mmdebstrap", "mmdebstrap"), ("patchelf", "patchel
 /// 2.1.5 and 2.3.4 for every run, 2.2.7 and 2.3.3 for `--full`.
 const RELEASES: [&str; 4] = ["bullseye", "sid", "bookworm", "trixie"];
 
-/// The paths of the programs in the form of [`VERSIONS`]; what is missing is fetched.
+/// The paths of the programs in the form of [`VERSIONS`]; missing ones are fetched.
 pub fn versions(is_full: bool) -> Result<PathBuf, TaskError> {
     let releases = if is_full { &RELEASES[..] } else { &RELEASES[..2] };
     let paths = releases.iter().map(|release| version(release));

@@ -85,7 +85,7 @@ impl Strace {
         Self { child, output }
     }
 
-    /// The times of the calls of this thread with this text in them.
+    /// When this thread made calls that contain this text.
     fn times(&self, thread: &str, text: &str) -> Vec<f64> {
         let calls = read(&self.output);
         let lines = calls.lines().filter_map(|line| line.split_once(' '));

@@ -57,7 +57,7 @@ pub fn loaded_parts(copy: &str) -> Option<Vec<Source>> {
     is_complete.then_some(parts)
 }
 
-/// The lines of a file up to here; what is left of it begins with the next line.
+/// The lines of a file up to here; the rest begins with the next line.
 fn next_part(open: &mut Source) -> Source {
     let count = open.text.matches('\n').count();
     let next = open.line.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));

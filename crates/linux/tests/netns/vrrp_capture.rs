@@ -54,7 +54,7 @@ fn eth0() -> LinkName {
     "eth0".parse().unwrap()
 }
 
-/// What is captured on `eth0`, with the IPv4 group of the RFC.
+/// Adverts captured on `eth0`, with the IPv4 group of the RFC.
 fn request(mode: CaptureMode, buffer_bytes: usize) -> CaptureRequest {
     let groups = Box::new([Mac([0x01, 0x00, 0x5e, 0x00, 0x00, 0x12])]);
     CaptureRequest { link: eth0(), mode, buffer_bytes, groups }

@@ -12,7 +12,7 @@ use crate::processes::{MAX_LOADED_BYTES, ProcessSource};
 /// The longest time for which a copy is taken to be changing; keepalived writes it within milliseconds.
 const MAX_CHANGING: Duration = Duration::from_secs(5);
 
-/// What is known about the configuration that the process of a file has loaded.
+/// The configuration loaded by a file's process.
 #[derive(Debug)]
 pub(super) enum LoadedConfig {
     /// No running process is known to use the file.

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use vipwatch_api::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState, InstanceDetail};
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
@@ -528,6 +529,114 @@ fn signed_adverts_that_the_own_keepalived_drops_are_found() {
     assert!(!has_logged(&backup.fixture, "audit finding", "no-primary"));
 }
 
+/// Two hosts of one virtual router, each with the instance in its file and a node. No packaged keepalived signs adverts, so
+/// the test holds the address and sends the adverts of the primary.
+struct Migration {
+    sender: Option<AdvertSender>,
+    key: Option<SigningKey>,
+    primary: usize,
+    _nodes: Vec<NodeProcess>,
+    hosts: [Host; 2],
+    _switch: BridgeSwitch,
+    _lab: Lab,
+}
+
+impl Migration {
+    fn start() -> Self {
+        let lab = Lab::new();
+        let switch = BridgeSwitch::new(&lab);
+        let hosts = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+        let mut migration = Self {
+            sender: None,
+            key: None,
+            primary: 0,
+            _nodes: Vec::new(),
+            hosts,
+            _switch: switch,
+            _lab: lab,
+        };
+        migration.configure("");
+        migration._nodes = migration.hosts.iter().map(|host| host.fixture.start()).collect();
+        migration.take_over(0);
+        migration
+    }
+
+    /// Edits the file of each host, one after the other.
+    fn configure(&self, statements: &str) {
+        for (host, priority) in self.hosts.iter().zip([150, 100]) {
+            let text = conf(
+                "eth0",
+                priority,
+                &format!("version 3\nadvert_int 0.5\n{statements}"),
+                "192.0.2.100/32",
+            );
+            crate::support::write(&host.fixture.keepalived_conf(), &text);
+            self.watch();
+        }
+    }
+
+    fn advert(&self) -> TestAdvert {
+        let (version, interval) = (3, Duration::from_millis(500));
+        let (priority, number) = if self.primary == 0 { (150, 10) } else { (100, 11) };
+        let multicast = TestAdvert::multicast(11, priority, [192, 0, 2, number], [192, 0, 2, 100]);
+        TestAdvert { version, interval, key: self.key.clone(), ..multicast }
+    }
+
+    /// The primary signs with this key from now on.
+    fn sign_with(&mut self, id: u8) {
+        self.key = Some(SigningKey::numbered(id));
+        self.sender.as_ref().unwrap().change(self.advert());
+        self.watch();
+    }
+
+    /// A failover: the primary hands over, and the address moves.
+    fn take_over(&mut self, host: usize) {
+        if let Some(sender) = self.sender.take() {
+            sender.change(TestAdvert { priority: 0, ..self.advert() });
+            self.hosts[self.primary].netns.ip("address del 192.0.2.100/32 dev eth0");
+        }
+        self.primary = host;
+        let next = &self.hosts[host];
+        next.netns.ip("address add 192.0.2.100/32 dev eth0");
+        self.sender = Some(AdvertSender::start(&next.netns, "eth0", self.advert()));
+        wait_for_role(&next.fixture, "VI", "primary");
+        self.watch();
+    }
+
+    /// Waits until the backup has received so many more adverts that a finding would be open.
+    fn watch(&self) {
+        if self.sender.is_none() {
+            return;
+        }
+        let backup = &self.hosts[1 - self.primary];
+        let count = |adverts: &AdvertsItem| foreign(adverts).map_or(0, |one| one.adverts);
+        let before = count(&backup.adverts());
+        let seen =
+            backup.wait_for_adverts("further adverts", |adverts| count(adverts) > before + 12);
+        assert_eq!((seen.presence, seen.undecoded), (AdvertPresence::Advertised, 0), "{seen:?}");
+        let key_id = foreign(&seen).unwrap().signature.map(|signature| signature.key_id);
+        assert_eq!(key_id, self.key.as_ref().map(|key| key.id));
+    }
+}
+
+#[test]
+fn a_migration_to_signed_adverts_with_three_failovers_has_no_finding() {
+    let mut migration = Migration::start();
+    migration.configure(&auth_hmac("mode receive-only"));
+    migration.take_over(1);
+    migration.configure(&auth_hmac("mode permissive"));
+    migration.sign_with(7);
+    migration.take_over(0);
+    migration.configure(&auth_hmac("mode enforce"));
+    migration.sign_with(8);
+    migration.take_over(1);
+    for host in &migration.hosts {
+        let log = host.fixture.log();
+        assert!(!log.contains("audit finding"), "{log}");
+        assert!(log.contains("primary"), "the node followed the failovers: {log}");
+    }
+}
+
 #[test]
 fn a_signed_advert_for_an_instance_without_a_block_is_found() {
     let SignedPair { backup, .. } = &SignedPair::start("", signed());
@@ -548,6 +657,23 @@ fn adverts_that_cannot_be_decoded_are_no_silence_and_make_a_later_one_probable()
     wait_for_finding(&backup.fixture, "audit finding", "no-primary");
     let text = backup.fixture.run_text(&["doctor"]);
     assert!(text.contains("probable: no node has advertised"), "{text}");
+}
+
+#[test]
+fn adverts_that_cannot_be_decoded_do_not_end_an_open_finding() {
+    let SignedPair { sender, primary, backup, _node, _switch, _lab } =
+        SignedPair::start("", TestAdvert { key: None, ..signed() });
+    backup.wait_for_adverts("adverts", |adverts| foreign(adverts).is_some());
+    drop(sender);
+    wait_for_finding(&backup.fixture, "audit finding", "no-primary");
+    let future = TestAdvert { version: 4, ..signed() };
+    let others = AdvertSender::start(&primary.netns, "eth0", future);
+    backup.wait_for_adverts("undecodable adverts", |adverts| adverts.undecoded > 3);
+    assert!(!has_logged(&backup.fixture, "finding is over", "no-primary"));
+    // A primary ends it, although they still come.
+    let _sender = AdvertSender::start(&primary.netns, "eth0", TestAdvert { key: None, ..signed() });
+    wait_for_finding(&backup.fixture, "finding is over", "no-primary");
+    drop(others);
 }
 
 #[test]

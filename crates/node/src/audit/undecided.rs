@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether it is known that a finding is over. A finding that is absent because its evidence is not there yet stays open:
-//! after a restart of the node, and after an overrun of the witness, it would otherwise close and open again.
+//! after a restart of the node, after an overrun of the witness and after an advert that cannot be decoded, it would
+//! otherwise close and open again.
 
 use std::time::Duration;
 
@@ -28,13 +29,18 @@ pub(super) fn is_undecided(store: &StateStore, entry: &InstanceEntry, kind: Find
     audit.is_none() || (is_of_adverts && is_evidence_incomplete(store, entry))
 }
 
-/// Whether adverts of this instance are captured, but not for long enough, or some were lost.
+/// Whether adverts of this instance are captured, but not for long enough, or some were lost or cannot be decoded.
 fn is_evidence_incomplete(store: &StateStore, entry: &InstanceEntry) -> bool {
     let needed = expected_down_interval(&entry.instance) + SETTLE + AUDIT_MARGIN;
     let is_incomplete = |evidence: InstanceEvidence<'_>| {
         let lost = evidence.witness.overrun().map(|overrun| overrun.to);
-        let complete_since =
-            lost.map_or(evidence.witness.since(), |lost| lost.max(evidence.witness.since()));
+        let (began, judged_at) =
+            (evidence.witness.since(), evidence.witness.judged_at(clock::now()));
+        let router = evidence.witness.router(evidence.key);
+        // Beside a source that advertises, they leave nothing open.
+        let router = router.filter(|router| router.advertising(judged_at).next().is_none());
+        let undecoded = router.and_then(|router| router.undecoded().last);
+        let complete_since = lost.max(undecoded).map_or(began, |last| last.max(began));
         *evidence.status == CaptureStatus::Running && clock::now().since(complete_since) < needed
     };
     store.witness.read(&entry.instance, is_incomplete).unwrap_or(false)

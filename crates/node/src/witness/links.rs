@@ -104,7 +104,8 @@ pub(super) struct WatchedLink {
     /// When the link is searched again. Between two searches the kernel reports a link that is removed, and the main loop
     /// requests a search for one that appears; the search finds a link that was renamed.
     pub(super) next_search: Moment,
-    /// Whether the link must be looked up by its name: the socket is bound to none, or the state of the link has changed.
+    /// Whether the link must be looked up by its name: the socket is bound to none, the link does not work, or its state has
+    /// changed.
     pub(super) needs_lookup: bool,
     /// [`LinkWitness::signature`] after the last read.
     signature: u64,
@@ -199,7 +200,7 @@ impl WatchedLink {
             Err(error) => Err(ErrorChain(&error).to_string()),
         };
         self.next_search = now + SEARCH_INTERVAL;
-        self.needs_lookup = !matches!(bound, Ok(Some(_)));
+        self.needs_lookup = !matches!(bound, Ok(Some((_, LinkState::Working))));
         let is_new = matches!(bound, Ok(Some((true, _))));
         table.change(|links| {
             let Some(evidence) = links.get_mut(key) else { return };

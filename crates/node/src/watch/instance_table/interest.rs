@@ -21,6 +21,8 @@ pub(super) struct Interest {
     addresses: Box<[IpAddr]>,
     /// These links in the last snapshot; `None` without a snapshot, and then every event counts.
     found: Option<Box<[(LinkIndex, LinkState)]>>,
+    /// Whether the last snapshot could not be read.
+    is_unread: bool,
 }
 
 impl Interest {
@@ -47,16 +49,17 @@ impl Interest {
         &self.links
     }
 
-    /// Remembers the watched links; `None` if the namespace could not be read. Returns whether they are others than in the
-    /// last snapshot, or have another state.
+    /// Remembers the watched links; `None` if the namespace could not be read. Returns whether they may be others than in the
+    /// last snapshot, or may have another state.
     pub(super) fn set_links(&mut self, snapshot: Option<&Snapshot>) -> bool {
         let is_watched = |name: &LinkName| self.links.contains(name);
         let found = snapshot.map(|snapshot| {
             let watched = snapshot.links.iter().filter(|facts| is_watched(&facts.name));
             watched.map(|facts| (facts.link, facts.state)).collect()
         });
+        let was_unread = std::mem::replace(&mut self.is_unread, found.is_none());
         let before = std::mem::replace(&mut self.found, found);
-        before.is_some() && before != self.found
+        was_unread || before.is_some() && before != self.found
     }
 
     /// Whether an event about this address matters; `None`: the address of the event could not be decoded.

@@ -209,14 +209,15 @@ impl Reader {
         Ok(self.connection.query_row(query, [start], |row| row.get(0))?)
     }
 
-    /// The number of transitions since `since` of each instance that has any, highest number first.
-    pub fn flaps(&self, since: i64) -> Result<Vec<FlapCount>, HistoryError> {
+    /// The number of transitions from `since` to `until` of each instance that has any, highest number first. Later ones were
+    /// recorded while the clock was ahead.
+    pub fn flaps(&self, since: i64, until: i64) -> Result<Vec<FlapCount>, HistoryError> {
         let mut statement = self.connection.prepare(
             "SELECT instance, count(*), sum(to_role = 'primary'), min(at), max(at) FROM transition \
-             WHERE at >= ?1 AND from_role <> to_role AND to_role <> 'partial' AND trigger <> 'start' \
+             WHERE at BETWEEN ?1 AND ?2 AND from_role <> to_role AND to_role <> 'partial' AND trigger <> 'start' \
              GROUP BY instance ORDER BY 2 DESC, 1",
         )?;
-        let rows = statement.query_map([since], |row| {
+        let rows = statement.query_map([since, until], |row| {
             Ok(FlapCount {
                 instance: row.get(0)?,
                 transitions: row.get(1)?,
@@ -373,7 +374,7 @@ mod tests {
             ("a", Some("partial"), "backup"),
         ];
         let (_directory, reader) = recorded(&steps);
-        assert_eq!(reader.flaps(0).unwrap()[0].transitions, 2);
+        assert_eq!(reader.flaps(0, i64::MAX).unwrap()[0].transitions, 2);
     }
 
     /// A history with these steps of instances, ten milliseconds apart.
@@ -409,10 +410,12 @@ mod tests {
             ("a", Some("primary"), "backup"),
             ("b", None, "primary"),
         ]);
-        let flaps = reader.flaps(0).unwrap();
+        let flaps = reader.flaps(0, i64::MAX).unwrap();
         let expected =
             FlapCount { instance: "a".to_owned(), transitions: 2, primary: 1, first: 20, last: 30 };
         assert_eq!(flaps, [expected]);
+        // The clock was set back since.
+        assert_eq!(reader.flaps(0, 20).unwrap()[0].transitions, 1);
         assert_eq!(reader.last_seq().unwrap(), 4);
         let roles = reader.last_roles().unwrap();
         assert_eq!((roles["a"].role.as_str(), roles["a"].since), ("backup", 30));

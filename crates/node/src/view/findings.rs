@@ -74,7 +74,7 @@ pub fn findings(context: &ApiContext) -> FindingList {
     };
     items.extend(sources.of_node(&view));
     items.extend(clashes(&view));
-    items.extend(sources.flapping());
+    items.extend(sources.flapping().into_iter().flatten());
     items.extend(super::cluster::own_findings(context));
     let mut too_young = 0;
     for (id, entry) in &view.entries {
@@ -129,7 +129,7 @@ pub(super) type FindingCounts = BTreeMap<(&'static str, &'static str), u64>;
 pub(super) fn finding_counts(context: &ApiContext) -> FindingCounts {
     let sources = FindingSources::new(&context.store, &context.receiver_handle, &context.state_dir);
     // ORDER: before the view is taken. While a reader holds the view, the next change must copy all of it.
-    let flapping = sources.flapping();
+    let flapping = sources.flapping().unwrap_or_default();
     let of_cluster = super::cluster::own_findings(context);
     let view = context.store.view();
     let mut counts = FindingCounts::new();
@@ -194,10 +194,10 @@ impl FindingSources {
         self.receiver_handle.status().is_some()
     }
 
-    /// Instances that change their role too often. Reads the history.
-    fn flapping(&self) -> Vec<FindingItem> {
-        let read = |reader: Reader| reader.flaps(millis(flap_start()));
-        flapping(read_history_in_time(&self.store, &self.state_dir, read).unwrap_or_default())
+    /// Instances that change their role too often. Reads the history; `None` if it does not answer.
+    fn flapping(&self) -> Option<Vec<FindingItem>> {
+        let read = |reader: Reader| reader.flaps(millis(flap_start()), millis(SystemTime::now()));
+        read_history_in_time(&self.store, &self.state_dir, read).map(flapping)
     }
 
     /// Whether the history has the last transition that can count for flapping. The writer is a thread of its own.
@@ -257,7 +257,8 @@ impl CurrentFindings {
         // ORDER: a transition or a row that comes after the check is read again, or is read now.
         let transitions = sources.transitions();
         let is_current = sources.is_history_current();
-        self.flapping = sources.flapping();
+        // An instance that flaps still does so while the history does not answer.
+        self.flapping = sources.flapping().unwrap_or_else(|| std::mem::take(&mut self.flapping));
         self.flapping_read_at = Some(Instant::now());
         self.transitions = is_current.then_some(transitions);
     }
@@ -491,21 +492,27 @@ mod tests {
     }
 
     #[test]
-    fn the_history_is_not_read_at_every_comparison_while_an_instance_flaps() {
-        // A read would find no history.
+    fn an_instance_flaps_until_the_history_answers_which_is_not_asked_at_every_comparison() {
         let directory = tempfile::tempdir().unwrap();
         let store = Arc::new(StateStore::default());
         let sources = FindingSources::new(&store, &ReceiverHandle::default(), directory.path());
         let flapping = new(Some("A"), FindingKind::Flapping, String::new());
+        let read_at = Some(Instant::now());
         let mut current = CurrentFindings {
             flapping: vec![flapping],
             transitions: Some(0),
-            flapping_read_at: Some(Instant::now()),
+            flapping_read_at: read_at,
             ..CurrentFindings::default()
         };
         current.update_flapping(&sources);
-        assert_eq!(current.flapping.len(), 1);
+        assert_eq!(current.flapping_read_at, read_at);
         store.counters.transitions.fetch_add(1, Ordering::Relaxed);
+        // There is no history.
+        current.update_flapping(&sources);
+        assert_ne!(current.flapping_read_at, read_at);
+        assert_eq!(current.flapping.len(), 1);
+        let keep = vipwatch_history::Retention::default();
+        drop(vipwatch_history::Writer::open(directory.path(), keep).unwrap());
         current.update_flapping(&sources);
         assert_eq!(current.flapping.len(), 0);
     }

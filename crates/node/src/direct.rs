@@ -24,7 +24,7 @@ pub fn context(config: &Config) -> ApiContext {
     let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
     let mut processes = read_processes(&config.locations);
     if let Some(table) = &mut processes {
-        table.add_sources(RememberedSources::new(config).load());
+        table.add_sources(RememberedSources::new(config).load().unwrap_or_default());
         scanner.set_sources(table.sources());
     }
     let DiscoveryResult { instances, problems, .. } = scanner.scan();

@@ -4,14 +4,14 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use vipwatch_testkit::{Lab, NodeFixture, run, wait_for};
 
 use crate::receiver_process::{ReceiverProcess, report};
 use crate::support::{
-    ADD_VIP, REMOVE_VIP, fixture_with, query_json, read, transitions, vi_1_conf, wait_for_role,
-    write_hook,
+    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, query_json, read, transitions, vi_1_conf,
+    wait_for_role, write_hook,
 };
 
 /// A file system of 512 KiB, mounted on a directory until this value is dropped.
@@ -242,6 +242,34 @@ print('held', flush=True)
 sys.stdin.read()
 ";
 
+/// Each `open` of this file in the state directory waits until the standard input of the process is closed.
+fn hold_lease(fixture: &NodeFixture, file: &str) -> Child {
+    let mut python = Command::new("python3");
+    python.args(["-c", HOLD_LEASE]).arg(fixture.state_dir().join(file));
+    let mut holder = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "held\n");
+    holder
+}
+
+#[test]
+fn a_node_starts_while_the_list_of_the_files_of_keepalived_cannot_be_read() {
+    let lab = Lab::new();
+    // A node with processes follows those of other tests, too.
+    let id = format!("LISTED_{}", lab.number());
+    let (netns, fixture) = fixture_with(&lab, &[instance_conf(&id, "eth0", &["192.0.2.9/24"])]);
+    let fixture = fixture.with_processes();
+    assert!(fixture.start().stop().success());
+    let mut holder = hold_lease(&fixture, "keepalived-files.json");
+    let _node = fixture.start();
+    netns.ip(ADD_VIP);
+    wait_for_role(&fixture, &id, "primary");
+    assert!(fixture.log().contains("cannot read in time which files keepalived used"));
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+}
+
 #[test]
 fn a_node_starts_while_the_disk_does_not_answer_and_records_afterwards() {
     let lab = Lab::new();
@@ -249,12 +277,7 @@ fn a_node_starts_while_the_disk_does_not_answer_and_records_afterwards() {
     let node = fixture.start();
     fixture.run_text(&["silence", "--all", "--for", "1h", "--reason", "maintenance"]);
     assert!(node.stop().success());
-    let mut python = Command::new("python3");
-    python.args(["-c", HOLD_LEASE]).arg(fixture.state_dir().join("history.sqlite"));
-    let mut holder = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "held\n");
+    let mut holder = hold_lease(&fixture, "history.sqlite");
     let _node = fixture.start();
     let doctor = fixture.run_text(&["doctor"]);
     assert!(doctor.contains("the disk does not answer"), "{doctor}");

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ const FILE: &str = "keepalived-files.json";
 
 /// Size of the largest file that is read, in bytes.
 const MAX_BYTES: u64 = 8 << 20;
+
+/// The longest wait for the disk at the start.
+const LOAD_LIMIT: Duration = Duration::from_secs(5);
 
 /// One configuration in the file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,9 +85,13 @@ impl RememberedSources {
         Self { state_dir, ha_confs, storage: Arc::default() }
     }
 
-    /// The configurations that were used in the last run and still exist. A file that is missing or invalid is empty.
-    pub(crate) fn load(&self) -> Vec<ProcessSource> {
-        load(&self.state_dir)
+    /// The configurations that were used in the last run and still exist. A file that is missing or invalid is empty. `None` if
+    /// the disk does not answer.
+    pub(crate) fn load(&self) -> Option<Vec<ProcessSource>> {
+        let (loaded, result) = sync_channel(1);
+        let state_dir = self.state_dir.clone();
+        std::thread::spawn(move || loaded.send(load(&state_dir)));
+        result.recv_timeout(LOAD_LIMIT).ok()
     }
 
     /// Stores the configurations, except for those of routers and those that only their processes can reach. A thread of its
@@ -197,7 +205,7 @@ mod tests {
             remembered.clone().store(vec![source(number.to_string())]);
         }
         assert!(remembered.wait_stored(Duration::from_mins(1)));
-        assert_eq!(remembered.load(), [source("99".to_owned())]);
+        assert_eq!(remembered.load(), Some(vec![source("99".to_owned())]));
         // A thread that the disk blocks.
         remembered.storage.lock().has_thread = true;
         assert!(!remembered.wait_stored(Duration::ZERO));

@@ -96,8 +96,12 @@ impl ProcessWorker {
         let mut table = KeepalivedTable::new(Some(Stamp::now()), follows_containers)?;
         table.scan(Instant::now());
         // ORDER: the files of running processes come first, so that their instances get the plain ids.
-        table.add_sources(remembered.load());
-        remembered.store(table.sources());
+        if let Some(known) = remembered.load() {
+            table.add_sources(known);
+            remembered.store(table.sources());
+        } else {
+            tracing::warn!("cannot read in time which files keepalived used in the last run");
+        }
         let view = table.view();
         if view.unreadable > 0 {
             let count = view.unreadable;

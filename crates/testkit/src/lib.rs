@@ -46,5 +46,5 @@ pub use recorder::AddressRecorder;
 pub use release::Release;
 pub use routers::{HaRouter, Routers};
 pub use signed_adverts::{AdvertSender, SigningKey, TestAdvert};
-pub use wait::{pause, stays, wait_for, wait_showing, wait_within_showing};
+pub use wait::{pause, stays, wait_for, wait_showing, wait_within, wait_within_showing};
 pub use wire::Wire;

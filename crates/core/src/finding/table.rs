@@ -162,7 +162,8 @@ findings! {
         "the node needs CAP_NET_RAW and CAP_SYS_ADMIN to capture adverts; [witness] enabled = false turns it off";
     PartlyHeld = "partly-held", Critical, Instance, Kernel [is_text_material: true],
         "addresses were removed by hand, or keepalived could not add them: see its log";
-    PeerConfigurationDiffers = "peer-configuration-differs", Warning, Instance, Adverts [is_text_material: true],
+    PeerConfigurationDiffers = "peer-configuration-differs", Warning, Instance, Adverts
+        [settle: FindingSettle::SecondAudit, is_text_material: true],
         "make the vrrp_instance the same on all nodes, except for its priority";
     PublishedRoleWrong = "published-role-wrong", Warning, Instance, OtherSource [drain: Uncertain],
         "this is a defect of vipwatch: please report it with the log";
@@ -196,7 +197,8 @@ findings! {
         "the nodes do not receive each other's adverts: check the network between them, and authentication";
     VridClash = "vrid-clash", Critical, Instance, Configuration [is_text_material: true],
         "give one of them another virtual_router_id";
-    VridClashOnLink = "vrid-clash-on-link", Critical, Instance, Adverts [is_text_material: true],
+    VridClashOnLink = "vrid-clash-on-link", Critical, Instance, Adverts
+        [settle: FindingSettle::SecondAudit, is_text_material: true],
         "another service on this network uses this virtual_router_id: change one of them";
     WebhookFailed = "webhook-failed", Warning, Delivery, Attempt, SEE_LOG;
 }

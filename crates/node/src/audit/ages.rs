@@ -69,12 +69,6 @@ impl FactTimes<'_> {
                     self.host_since(|facts| facts.second_primary.as_ref()?.source.into())?;
                 Some(self.role_since().map_or(since, |role| role.max(since)))
             }
-            Kind::VridClashOnLink => {
-                self.host_since(|facts| facts.stranger.as_ref()?.source.into())
-            }
-            Kind::PeerConfigurationDiffers => {
-                self.host_since(|facts| facts.differing.as_ref()?.0.source.into())
-            }
             Kind::NoPrimary => self.last_advert().max(self.role_since()),
             _ => None,
         }

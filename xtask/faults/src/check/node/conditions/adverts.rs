@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::super::NodeInstance;
-use super::{COMPARISON, Condition, DELAY, DRAIN, MARGIN, is_holding};
+use super::{COMPARISON, Condition, DELAY, DRAIN, GRACE, MARGIN, is_holding};
 use crate::check::periods::{Span, push};
 use crate::check::wire::WireAdvert;
 use crate::moment::{Micros, SECOND};
@@ -88,7 +88,7 @@ impl<'a> NodeInstance<'a> {
     fn clash(self, series: &DeliveredSeries<'_>) -> Option<Condition> {
         let DeliveredSeries { start, last, end, .. } = *series;
         let condition = self.condition("vrid-clash-on-link", start..end, CLOSE);
-        (last - start >= SETTLE).then(|| condition.due(start + self.delay(), last))
+        (last - start >= SETTLE).then(|| condition.due(start + self.delay() + GRACE, last))
     }
 
     /// The node holds an address while another host advertises it.
@@ -157,7 +157,7 @@ impl<'a> NodeInstance<'a> {
             let mut adverts = series.adverts.iter().rev().map(|advert| advert.at);
             let last = adverts.find(|at| *at < span.end).unwrap_or(span.start);
             let condition = self.condition("peer-configuration-differs", start..span.end, CLOSE);
-            condition.due(lasting + self.delay(), last)
+            condition.due(lasting + self.delay() + GRACE, last)
         };
         spans.iter().filter(|span| span.value).map(condition).collect()
     }

@@ -436,7 +436,7 @@ fn adverts_of_the_primary_that_are_missing_are_found_until_the_loss_ends() {
 }
 
 #[test]
-fn irregular_adverts_are_odd() {
+fn irregular_adverts_have_the_severity_info() {
     let mut witness = witness(1, 1, 50, 1_500);
     let mut time = 1_000;
     for step in 0..80 {

@@ -22,10 +22,10 @@ pub struct FaultStep {
 fn is_possible(kind: &FaultKind, setup: &LabSetup) -> bool {
     match kind.word.as_str() {
         "priority-drop" => setup.has_track_script,
-        // With a VMAC the foreign sender's adverts have the MAC address of the virtual router, which macvlan takes for
-        // its own.
         // The node without `vipwatch` has no silence.
         word if kind.is_extra && word.starts_with("silenced") => setup.unobserved.is_none(),
+        // With a VMAC the foreign sender's adverts have the MAC address of the virtual router, which macvlan takes for
+        // its own.
         "vrid-clash" => !setup.has_vmac && !setup.has_heartbeat,
         _ => true,
     }

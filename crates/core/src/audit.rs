@@ -308,8 +308,8 @@ impl AuditFacts {
     }
 }
 
-/// Names the cause of two primaries if it is here: an address that a dead or stopped keepalived has left. The network
-/// between the nodes is then not to blame.
+/// Names the cause of two primaries if it is here: an address that a dead or stopped keepalived has left. A firewall or
+/// the network is then not to blame.
 fn explain_second_primary(findings: &mut [Finding]) {
     let is_cause = |finding: &Finding| {
         use FindingKind::{KeepalivedFrozenAddressLeft, KeepalivedGoneAddressLeft};
@@ -398,12 +398,12 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_about_two_primaries_names_a_dead_keepalived_and_else_the_network() {
+    fn the_hint_about_two_primaries_names_a_dead_keepalived_and_else_dropped_adverts() {
         let mut facts = AuditFacts::new(Role::Primary);
         let source = std::net::IpAddr::from([192, 0, 2, 11]);
         let host = OtherHost { source, priority: 100, age: std::time::Duration::ZERO };
         facts.adverts = Some(AdvertFacts { second_primary: Some(host), ..AdvertFacts::default() });
-        assert!(facts.findings()[0].hint.contains("check the network"));
+        assert!(facts.findings()[0].hint.contains("keepalived here drops them"));
         facts.keepalived = Some(KeepalivedFacts {
             config: None,
             presence: KeepalivedPresence::NotFound,

@@ -194,7 +194,7 @@ findings! {
     TooManyAdvertSources = "too-many-advert-sources", Critical, Instance, Adverts,
         "a host on this network sends adverts with forged source addresses: find its MAC address with `tcpdump -e -n -i LINK proto 112`";
     TwoPrimaries = "two-primaries", Critical, Instance, Adverts [is_text_material: true],
-        "the nodes do not receive each other's adverts: check the network between them, and authentication";
+        "the other node's adverts reach this machine: keepalived here drops them (firewall INPUT, password, key, clock, interval: see its log), or the other node does not receive those of this one";
     VridClash = "vrid-clash", Critical, Instance, Configuration [is_text_material: true],
         "give one of them another virtual_router_id";
     VridClashOnLink = "vrid-clash-on-link", Critical, Instance, Adverts

@@ -5,7 +5,8 @@
 //! [`Heartbeat::beat`]: at the start of each turn of its loop, and at least every [`beat_every`] while it waits. If a
 //! worker does not beat for the period of the watchdog, it is [stalled], and the service does not notify the watchdog.
 //!
-//! A worker that [waits for the disk](Heartbeat::disk) is not stalled: nothing ends this wait, and the rest of the service works.
+//! A worker that [uses the disk](Heartbeat::disk) is not stalled, whatever it does meanwhile: nothing ends a wait for the disk, and
+//! the rest of the service works.
 //!
 //! A thread with a deadline for its work (a hook, a delivery, one answer) does not need this. The effect of a panic
 //! is set for the whole process, not here.
@@ -31,7 +32,7 @@ struct WorkerStatus {
     name: String,
     /// Time of the last heartbeat, in milliseconds of the monotonic clock.
     last_beat: AtomicU64,
-    /// Since when the worker waits for the disk, in the same unit; 0 if it does not.
+    /// Since when the worker uses the disk without a heartbeat, in the same unit; 0 if it does not.
     disk_since: AtomicU64,
 }
 
@@ -132,7 +133,7 @@ pub fn stalled(limit: Duration) -> Option<String> {
     workers.iter().find(is_stalled).map(|worker| worker.name.clone())
 }
 
-/// The names of the workers that have waited for the disk for `limit` or longer.
+/// The names of the workers that [use the disk](Heartbeat::disk), and have made no progress for `limit` or longer.
 pub fn disk_waits(limit: Duration) -> Vec<String> {
     let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     let now = now_millis();

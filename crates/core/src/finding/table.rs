@@ -140,7 +140,7 @@ findings! {
     NodeConfiguration = "node-configuration", Warning, Node, Attempt [drain: Uncertain, is_text_material: true],
         "correct the file and reload; `vipwatch config check` lists its errors";
     NodeHistory = "node-history", Warning, Node, Attempt,
-        "check that the disk is writable and has free space; the node retries by itself, and counts the transitions that are not recorded";
+        "if the disk is full or read-only, free space or remount it; if it does not answer, see `dmesg`, and run no df or ls there. The node retries by itself";
     NodeHistoryFormat = "node-history-format", Warning, Node, Attempt,
         "the node works with a new history; add silences again. Move the file to another directory or delete it, and the finding ends";
     NodeHookRunner = "node-hook-runner", Warning, Node, Attempt,

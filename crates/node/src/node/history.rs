@@ -130,7 +130,7 @@ pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore, history:
     store.set_health(FindingKind::NodeHistory, problem);
 }
 
-/// Workers that wait for the disk.
+/// Workers without progress in a time in which they use the disk.
 #[derive(Debug, PartialEq, Eq)]
 struct DiskProblem {
     /// Whether the writer of the history is one of them.
@@ -141,7 +141,7 @@ struct DiskProblem {
 fn disk_problem(waiting: &[String]) -> Option<DiskProblem> {
     let blocks_history = waiting.iter().any(|name| name == WRITER_WORKER);
     let (names, limit) = (waiting.join("`, `"), DISK_LIMIT.as_secs());
-    let text = format!("the disk has not answered `{names}` for {limit} s");
+    let text = format!("no progress for {limit} s in `{names}`: the disk may not answer");
     (!waiting.is_empty()).then_some(DiskProblem { blocks_history, text })
 }
 
@@ -169,9 +169,9 @@ mod tests {
             disk_problem(&waiting).map(|problem| (problem.blocks_history, problem.text))
         };
         assert_eq!(problem(&[]), None);
-        let text = "the disk has not answered `discovery` for 10 s".to_owned();
+        let text = "no progress for 10 s in `discovery`: the disk may not answer".to_owned();
         assert_eq!(problem(&["discovery"]), Some((false, text)));
-        let text = "the disk has not answered `audit`, `history` for 10 s".to_owned();
+        let text = "no progress for 10 s in `audit`, `history`: the disk may not answer".to_owned();
         assert_eq!(problem(&["audit", "history"]), Some((true, text)));
     }
 

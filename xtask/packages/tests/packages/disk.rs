@@ -68,7 +68,7 @@ fn a_disk_that_hangs_does_not_end_the_node_and_the_history_continues_afterwards(
     machine.succeed("ip -n blue address add 192.0.2.10/24 dev eth0");
     machine.wait_until("the role", "vipwatch status --role primary -o name | grep database");
     // The finding opens after three times the limit of the watchdog.
-    let finding = "vipwatch doctor | grep 'the disk has not answered'";
+    let finding = "vipwatch doctor | grep 'no progress for'";
     machine.wait_until("the finding", finding);
     assert_eq!(machine.succeed(process), first);
     drop(frozen);

@@ -327,13 +327,21 @@ impl RunningKeepalived {
 
     fn outdated_finding(&self, config: Option<&str>) -> Option<Finding> {
         let (pid, loaded) = (self.pid, self.outdated_since.as_ref()?);
-        let config = config.unwrap_or("its configuration");
-        Some(Finding::new(
+        let name = config.unwrap_or("its configuration");
+        let finding = Finding::new(
             FindingKind::KeepalivedReloadPending,
             format!(
-                "keepalived (pid {pid}) read {config} at {loaded}, and the file has changed since"
+                "keepalived (pid {pid}) read {name} at {loaded}, and the file has changed since"
             ),
-        ))
+        );
+        // The file of a router decides at once.
+        let hint = if config.is_some() {
+            finding.hint
+        } else {
+            "the edit has no effect yet, but floating addresses and routes are compared with the file: reload keepalived \
+             (kill -HUP), or restore the file"
+        };
+        Some(Finding { hint, ..finding })
     }
 }
 
@@ -449,6 +457,10 @@ mod tests {
         let outdated = RunningKeepalived { outdated_since, ..running() };
         let mut facts = facts(KeepalivedPresence::Running(outdated));
         assert_eq!(names(&facts, true), ["keepalived-reload-pending"]);
+        let hint = |facts: &KeepalivedFacts| facts.findings(HeldAddresses::None)[0].hint;
+        assert!(hint(&facts).contains("roles follow what keepalived has loaded"));
+        let router = KeepalivedFacts { config: None, ..facts.clone() };
+        assert!(hint(&router).contains("compared with the file"));
         facts.recent_starts = CRASH_LOOP_STARTS;
         let (file, program) = ("/run/k.pid".to_owned(), "sleep".to_owned());
         facts.stranger = Some(PidFileStranger { file, pid: 9, program });

@@ -168,8 +168,7 @@ impl AdvertFacts {
                 format!("{host} advertises the same virtual_router_id with other addresses"),
             )
         });
-        let silence =
-            self.silence.map(|silence| Finding::new(FindingKind::NoPrimary, silence.to_string()));
+        let silence = self.silence.map(AdvertSilence::finding);
         let differing = self.differing.as_ref().map(|(host, differences)| {
             Finding::new(
                 FindingKind::PeerConfigurationDiffers,
@@ -177,7 +176,8 @@ impl AdvertFacts {
             )
         });
         let rejected = self.rejected.as_ref().map(|(host, rejection)| {
-            let text = format!("keepalived here drops the adverts of {host}: {rejection}");
+            let text =
+                format!("keepalived here does not accept the adverts of {host}: {rejection}");
             Finding::new(FindingKind::AdvertRejected, text)
         });
         let disturbance = self.disturbance.as_ref().map(AdvertDisturbance::finding);
@@ -205,6 +205,18 @@ impl AdvertDisturbance {
             interval.as_secs_f64()
         );
         found(text).milder()
+    }
+}
+
+impl AdvertSilence {
+    fn finding(self) -> Finding {
+        let finding = Finding::new(FindingKind::NoPrimary, self.to_string());
+        if self.undecoded == 0 {
+            return finding;
+        }
+        let hint = "vipwatch could not read the last adverts: look on the other nodes which one holds the addresses \
+                    (ip address) before you act";
+        Finding { hint, ..finding }
     }
 }
 

@@ -31,11 +31,13 @@ impl AuditFacts {
     }
 
     fn silent_finding(&self, running: &RunningKeepalived) -> Option<Finding> {
-        let AdvertSilence { down_interval, .. } = self.adverts.as_ref()?.silence?;
+        let AdvertSilence { down_interval, undecoded } = self.adverts.as_ref()?.silence?;
+        // keepalived may accept adverts that vipwatch cannot decode.
+        let word = if undecoded > 0 { "probable" } else { "inferred" };
         // After its start, keepalived waits for the master-down interval.
         let had_time = self.keepalived_age.is_some_and(|age| age >= down_interval + SETTLE);
         (self.role == Role::Backup && had_time).then(|| Finding::new(FindingKind::KeepalivedFault, format!(
-                "inferred: keepalived (pid {}) runs and is probably in fault: no node has advertised for the \
+                "{word}: keepalived (pid {}) runs and is probably in fault: no node has advertised for the \
                  master-down interval of {:.1} s, and it has not taken over",
                 running.pid,
                 down_interval.as_secs_f64()
@@ -126,6 +128,11 @@ mod tests {
         let finding = facts().findings().pop().unwrap();
         assert!(finding.text.starts_with("inferred: keepalived (pid 10) runs"), "{}", finding.text);
         assert!(!finding.kind.is_of_processes(), "it follows the adverts");
+        let mut undecoded = facts();
+        let adverts = undecoded.adverts.as_mut().unwrap();
+        adverts.silence.as_mut().unwrap().undecoded = 5;
+        let text = undecoded.findings().pop().unwrap().text;
+        assert!(text.starts_with("probable: keepalived (pid 10) runs"), "{text}");
     }
 
     #[test]

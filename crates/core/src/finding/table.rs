@@ -58,7 +58,7 @@ findings! {
     AddressMisplaced = "address-misplaced", Warning, Instance, Kernel [drain: AddressesHere, is_text_material: true],
         "keepalived's configuration and the kernel disagree: reload keepalived, or remove the address";
     AdvertRejected = "advert-rejected", Critical, Instance, Adverts [is_text_material: true],
-        "this node takes over beside the sender: if keepalived here is older than 2.4, upgrade it before any node signs, and give it no `auth_hmac`; else make keys and modes match (during a migration: permissive or receive-only), and synchronise the clocks";
+        "a keepalived that runs here takes over beside the sender: if it is older than 2.4, upgrade it or stop signing on the sender, and give it no `auth_hmac`; else make keys and modes match (during a migration: permissive or receive-only), and synchronise the clocks";
     AdvertsLost = "adverts-lost", Warning, Instance, Adverts [milder: Some(Severity::Info)],
         "another node takes over after three missing adverts: check the network between the nodes, and the load of the sender";
     AgentBehind = "agent-behind", Warning, Instance, OtherSource [drain: ConsumerBehind],
@@ -161,7 +161,7 @@ findings! {
     NodeWitness = "node-witness", Warning, Node, Attempt,
         "the node needs CAP_NET_RAW and CAP_SYS_ADMIN to capture adverts; [witness] enabled = false turns it off";
     PartlyHeld = "partly-held", Critical, Instance, Kernel [is_text_material: true],
-        "addresses were removed by hand, or keepalived could not add them: see its log";
+        "addresses were removed by hand, keepalived could not add them (see its log), or its file was edited and keepalived not reloaded";
     PeerConfigurationDiffers = "peer-configuration-differs", Warning, Instance, Adverts
         [settle: FindingSettle::SecondAudit, is_text_material: true],
         "make the vrrp_instance the same on all nodes, except for its priority";

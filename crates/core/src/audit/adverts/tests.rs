@@ -135,6 +135,7 @@ fn an_advert_that_cannot_be_decoded_is_neither_a_primary_nor_silence() {
     let text = "probable: no node has advertised for the master-down interval of 3.6 s, after adverts that cannot be \
                 decoded (15 in all)";
     assert_eq!(finding.text, text);
+    assert!(finding.hint.contains("could not read the last adverts"), "{}", finding.hint);
     // An advert that is understood counts again.
     observe(&mut witness, &packet(100, 50), 25..=26);
     witness.drained(at(31_000), 0);
@@ -242,7 +243,7 @@ fn rejected(auth_hmac: Option<AuthHmac>, is_signed: bool, offset: i64) -> Option
     assert_eq!(findings.next(), None);
     first.map(|(kind, text)| {
         assert_eq!((kind, facts.kinds()), (FindingKind::AdvertRejected, 1 << 7));
-        let start = "keepalived here drops the adverts of 192.0.2.1 (priority 150): ";
+        let start = "keepalived here does not accept the adverts of 192.0.2.1 (priority 150): ";
         text.strip_prefix(start).unwrap().to_owned()
     })
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thread that scans for instances. Reading and parsing files takes as long as their authors like, within the limits
-//! of the parser, and no role change waits for it.
+//! of the parser. A role change of an ordinary instance waits for one scan, five seconds at most, while keepalived has not loaded
+//! an edit of its file, or files have changed since the last scan; no other role change waits.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;

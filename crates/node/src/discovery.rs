@@ -132,8 +132,8 @@ pub struct DiscoveryResult {
     pub instances: Vec<Arc<InstanceConfig>>,
     /// The problems, sorted by file and line.
     pub problems: Vec<ConfigProblem>,
-    /// Whether instances may exist that are not in the list: a file or directory cannot be read, or has never had a valid
-    /// content, or a limit was exceeded.
+    /// Whether instances may exist that are not in the list: a file or directory cannot be read, the content of a file in
+    /// use may have others, or a limit was exceeded.
     pub may_hide_instances: bool,
     /// A file is being written: another scan is worthwhile after [`SETTLE`].
     pub is_unsettled: bool,

@@ -88,18 +88,19 @@ fn a_file_that_is_missing_when_the_node_starts_removes_no_instance() {
 }
 
 #[test]
-fn a_note_about_the_configuration_does_not_suppress_a_removal() {
+fn a_problem_that_hides_no_instance_does_not_suppress_a_removal() {
     let lab = Lab::new();
-    let mixed = instance_conf("VI_1", "eth0", &["192.0.2.9/24"])
-        .replace("192.0.2.9/24", "192.0.2.9/24\n  2001:db8::9/64");
-    let (netns, fixture) = fixture_with(&lab, &[mixed.clone(), db_conf()]);
+    let faulty = instance_conf("VI_1", "eth0", &["192.0.2.9/24"])
+        .replace("192.0.2.9/24", "192.0.2.9/24\n  2001:db8::9/64")
+        .replace("priority 100", "priority 300");
+    let (netns, fixture) = fixture_with(&lab, &[faulty.clone(), db_conf()]);
     let server = HttpServer::new(&[]);
     fixture.configure(&format!("[[notify]]\n[[notify.webhook]]\nurl = \"{}\"\n", server.url));
     let node = fixture.start();
     wait_for("both roles", || (server.accepted() == ["backup", "backup"]).then_some(()));
     assert!(fixture.run_text(&["doctor"]).contains("configuration-problem"));
     assert!(node.stop().success());
-    write(&fixture.keepalived_conf(), &format!("net_namespace {}\n{mixed}", netns.name()));
+    write(&fixture.keepalived_conf(), &format!("net_namespace {}\n{faulty}", netns.name()));
     let _node = fixture.start();
     // Only a removal has no new role.
     let is_removal = |body: &serde_json::Value| body["id"] == "DB" && body["to"].is_null();

@@ -212,7 +212,7 @@ impl Visitor for Drafts {
                 format!("this vrrp_instance is already defined in line {line}"),
                 format!("vrrp_instance {name} is already defined in line {line}"),
             );
-            self.problems.push(Problem::new(position, message));
+            self.problems.push(Problem::ignored(position, message));
             return BlockAction::Skip;
         }
         if self.instances.len() >= MAX_INSTANCES {
@@ -228,7 +228,7 @@ impl Visitor for Drafts {
         let Some(draft) = self.instances.last_mut().filter(|_| self.is_in_instance) else { return };
         let text = statement.argument();
         let mut report =
-            |message: Message| self.problems.push(Problem::new(statement.position, message));
+            |message: Message| self.problems.push(Problem::ignored(statement.position, message));
         match statement.words[0].as_str() {
             "interface" => draft.set_interface(text, statement.position),
             "virtual_router_id" => draft.set_vrid(text, statement.position),

@@ -76,10 +76,19 @@ pub struct Problem {
 pub enum Impact {
     /// None: the rest of the file is reliable.
     Note,
-    /// The file may not mean what its author intended.
+    /// keepalived ignores a part, or uses another value. Every instance of the file is known.
+    Ignored,
+    /// The file may not mean what its author intended. Instances of it may not be known.
     Unreliable,
     /// keepalived does not start with the file.
     Refused,
+}
+
+impl Impact {
+    /// Whether the file may have instances that are not known.
+    pub fn may_hide_instances(self) -> bool {
+        matches!(self, Self::Unreliable | Self::Refused)
+    }
 }
 
 impl Problem {
@@ -92,6 +101,11 @@ impl Problem {
     pub fn refused(position: FilePosition, message: impl Into<Message>) -> Self {
         let message = message.into().followed_by(": keepalived does not start with this file");
         Self { position, message, impact: Impact::Refused }
+    }
+
+    /// A part that keepalived ignores, or for which it uses another value.
+    pub(super) fn ignored(position: FilePosition, message: impl Into<Message>) -> Self {
+        Self { position, message: message.into(), impact: Impact::Ignored }
     }
 
     /// A problem without an effect on the rest of the file.

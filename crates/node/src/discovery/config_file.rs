@@ -31,6 +31,8 @@ pub(super) struct ConfigFile {
     pub(super) problems: Vec<ConfigProblem>,
     /// Whether keepalived would use the file: it can be read, and all its problems are notes.
     pub(super) is_valid: bool,
+    /// Whether the instances of the file are all known: no problem can hide one.
+    pub(super) has_all_instances: bool,
     /// This file and those that it includes; empty if it includes none.
     pub(super) files: Vec<PathBuf>,
     /// Why this is not the content of the file; `None` if it is.
@@ -96,6 +98,7 @@ impl ConfigFile {
             vrrp_instances: loaded.instances.into_iter().map(Arc::new).collect(),
             problems: self.problems.into_iter().map(ConfigProblem::with_last_valid).collect(),
             is_valid: !loaded.is_refused,
+            has_all_instances: !loaded.is_refused,
             pending: Some(PendingEdit::NotLoaded { loaded_at }),
             ..self
         }
@@ -109,7 +112,9 @@ impl ConfigFile {
             loaded;
         let is_valid =
             unread.is_empty() && problems.iter().all(|problem| problem.impact == Impact::Note);
-        let mut content = Self { is_valid, ..Self::default() };
+        let has_all_instances = unread.is_empty()
+            && !problems.iter().any(|problem| problem.impact.may_hide_instances());
+        let mut content = Self { is_valid, has_all_instances, ..Self::default() };
         let count = unread.len() + problems.len();
         for (path, error) in unread.into_iter().take(MAX_PROBLEMS) {
             let text = format!("cannot read the file: {error}");
@@ -156,6 +161,8 @@ impl ConfigFile {
         if vrrp.addresses.iter().all(|address| address.is_excluded) {
             let text = "no address can make the router primary: all are excluded".to_owned();
             self.instances.clear();
+            // The other addresses may have problems.
+            result.may_hide_instances |= !self.is_valid;
             return result.problem(file, Some(vrrp.position.line), text);
         }
         let netns = router_netns(&id, |name| netns_names.contains(name));

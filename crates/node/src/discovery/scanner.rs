@@ -248,7 +248,7 @@ impl ConfigScanner {
         }
         self.renamed = renamed;
         for file in self.files.values() {
-            result.may_hide_instances |= !file.is_valid;
+            result.may_hide_instances |= !file.has_all_instances;
             result.problems.extend(file.problems.iter().cloned());
         }
     }

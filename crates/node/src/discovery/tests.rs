@@ -169,17 +169,40 @@ fn a_named_pipe_instead_of_a_file_does_not_block_the_scan() {
 }
 
 #[test]
-fn a_note_hides_no_instance_and_a_file_that_cannot_be_read_may() {
-    let (directory, mut locations) = temporary_locations();
-    let text = instance("A", "192.0.2.9 dev ha-1\n  2001:db8::1");
-    write(&locations.keepalived[0], &text);
-    let discovery = discover(&locations);
-    assert_eq!(discovery.problems.len(), 1, "{:?}", discovery.problems);
-    assert!(!discovery.may_hide_instances);
-    let unreadable = directory.path().join("etc/other.conf");
-    std::fs::create_dir(&unreadable).unwrap();
-    locations.keepalived.push(unreadable);
-    assert!(discover(&locations).may_hide_instances);
+fn only_a_problem_that_leaves_instances_unknown_may_hide_some() {
+    let (directory, locations) = temporary_locations();
+    write(&directory.path().join("etc/binary.conf"), "\0");
+    let valid = instance("A", "192.0.2.9");
+    let with = |line: &str| valid.replace("interface", &format!("{line}\n interface"));
+    let without = |line: &str| valid.replace(line, "");
+    let address = |more: &str| instance("A", &format!("192.0.2.9 dev ha-1\n  {more}"));
+    for (text, may_hide) in [
+        (address("2001:db8::1"), false),
+        (address("192.0.2.300"), false),
+        (address("192.0.2.8 brd x"), false),
+        (instance("A", "192.0.2.300"), false),
+        (with("priority 300"), false),
+        (with("advert_int 999"), false),
+        (format!("{valid}{valid}"), false),
+        (format!("{valid}include gone.conf\n"), false),
+        (format!("{valid}include binary.conf\n"), true),
+        (format!("{valid}include /*/*/*/*/*/*\n"), true),
+        (instance("A", "192.0.2.300").replace("10.9.9.9", "10.9.9.300"), true),
+        (without("virtual_router_id 1"), true),
+        (without("interface eth0"), true),
+        (without("A {"), true),
+        (format!("{valid}}}\n"), true),
+        (format!("{valid}vrrp_instance B {{\n"), true),
+    ] {
+        write(&locations.keepalived[0], &text);
+        let discovery = discover(&locations);
+        assert!(!discovery.problems.is_empty(), "{text}");
+        assert_eq!(discovery.may_hide_instances, may_hide, "{text}\n{:?}", discovery.problems);
+    }
+    write(&locations.keepalived[0], &valid);
+    let router = locations.neutron.join("ha_confs/r1/keepalived.conf");
+    write(&router, &instance("VR_1", "192.0.2.300"));
+    assert!(discover(&locations).may_hide_instances, "no address decides the role");
 }
 
 fn source(file: &Path, netns: ProcessNetns) -> ProcessSource {

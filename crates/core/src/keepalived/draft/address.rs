@@ -45,7 +45,7 @@ pub(super) fn parse(
     let Some(cidr) = cidr(text) else {
         let message =
             Message::quoting("expected an address", format!("{text:?} is not an address"));
-        problems.push(Problem::new(position, message));
+        problems.push(Problem::ignored(position, message));
         return None;
     };
     let mut address = DraftAddress { position, cidr, dev: None, uses_vmac: false };
@@ -60,7 +60,7 @@ pub(super) fn parse(
         }
         Err(Rejection::NoLink(reason) | Rejection::Option(reason)) => {
             let text = format!("keepalived ignores {text}: {reason}");
-            Problem::new(
+            Problem::ignored(
                 position,
                 Message::quoting("keepalived ignores an address: an option is invalid", text),
             )

@@ -42,6 +42,10 @@ const PENDING_SCAN_INTERVAL: Duration = Duration::from_secs(1);
 const SCAN_DELAY: Duration = Duration::from_millis(20);
 const SCAN_DELAY_TIMES: u32 = 20;
 
+/// While a file is being written, the pause is at least this many times as long as the last scan took: role changes wait for
+/// the next one, and others decide how often their files change.
+const UNSETTLED_TIMES: u32 = 4;
+
 /// What has changed since the last update.
 #[derive(Debug, Default)]
 pub struct FollowerUpdate {
@@ -282,7 +286,7 @@ impl Follower {
         let longer = (self.netns_retry * 2).min(UNWATCHED_SCAN_INTERVAL);
         self.netns_retry = if is_unready { longer } else { SETTLE / 2 };
         match coverage {
-            _ if is_unsettled => SETTLE,
+            _ if is_unsettled => SETTLE.max(self.last_scan_took * UNSETTLED_TIMES),
             _ if is_unready => self.netns_retry,
             Coverage::New => SCAN_DELAY,
             Coverage::Incomplete => UNWATCHED_SCAN_INTERVAL,

@@ -288,8 +288,9 @@ impl Audit {
         let mut facts = facts::gather(entry, snapshot, &self.receiver_handle);
         facts.routing = routing.missing(&entry.instance, snapshot);
         facts.duplicates = self.store.duplicates.of(&entry.instance.id);
+        let pending = self.store.pending_edit(&entry.instance.file);
         let keepalived =
-            processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
+            processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance, pending));
         let group = groups.facts(&self.store, &entry.instance);
         let known = KnownTimes {
             processes: keepalived

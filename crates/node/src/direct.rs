@@ -37,7 +37,10 @@ pub fn context(config: &Config) -> ApiContext {
         let group = config.groups.group_of(reading.instance);
         context.store.insert(InstanceEntry { configured_group: group, ..entry(reading, since) });
     }
-    context.store.update(|view| view.problems = Arc::new(problems));
+    context.store.update(|view| {
+        view.problems = Arc::new(problems);
+        view.pending_edits = Arc::new(scanner.pending());
+    });
     context
 }
 

@@ -13,7 +13,8 @@ mod histogram;
 mod transition_counts;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -31,7 +32,7 @@ pub use self::histogram::{BUCKET_SECONDS, DurationHistogram, HistogramValue, Sta
 pub use self::transition_counts::TransitionCounts;
 use crate::audit::AuditResult;
 use crate::cluster::MarkInstance;
-use crate::discovery::{ConfigProblem, InstanceConfig};
+use crate::discovery::{ConfigProblem, InstanceConfig, PendingEdit};
 use crate::notify::announce::DuplicateTable;
 use crate::processes::ProcessView;
 use crate::witness::WitnessTable;
@@ -141,6 +142,8 @@ pub struct PublishedState {
     pub entries: BTreeMap<InstanceId, Arc<InstanceEntry>>,
     /// The problems with keepalived's configuration.
     pub problems: Arc<Vec<ConfigProblem>>,
+    /// The files of which the content is not in use.
+    pub(crate) pending_edits: Arc<HashMap<Arc<Path>, PendingEdit>>,
 }
 
 /// A problem of the node itself.
@@ -209,6 +212,11 @@ impl StateStore {
     /// view, the next change must copy all of it.
     pub(crate) fn entry(&self, id: &InstanceId) -> Option<Arc<InstanceEntry>> {
         self.view.lock().ok()?.entries.get(id).cloned()
+    }
+
+    /// Why the content of a file is not in use at this moment; `None` if it is.
+    pub(crate) fn pending_edit(&self, file: &Path) -> Option<PendingEdit> {
+        self.view.lock().ok()?.pending_edits.get(file).copied()
     }
 
     /// Changes the published state.

@@ -37,6 +37,16 @@ pub(crate) enum PendingEdit {
     Ended,
 }
 
+impl PendingEdit {
+    /// When the process has loaded what is in use; `None` if it is not known that this is another content.
+    pub(crate) fn loaded_at(self) -> Option<SystemTime> {
+        match self {
+            Self::NotLoaded { loaded_at } => Some(loaded_at),
+            Self::Changing | Self::Ended => None,
+        }
+    }
+}
+
 impl LoadedConfig {
     /// Reads what the process `source` has loaded from the file of `request`.
     pub(super) fn read(source: Option<&ProcessSource>, request: ConfigRequest<'_>) -> Self {

@@ -141,7 +141,7 @@ impl ConfigScanner {
     }
 
     /// The files of which the content is not in use, because it is changing or the running keepalived has not loaded it.
-    pub(super) fn pending(&self) -> HashMap<Arc<Path>, PendingEdit> {
+    pub(crate) fn pending(&self) -> HashMap<Arc<Path>, PendingEdit> {
         let pending = self.files.iter();
         let pending =
             pending.filter_map(|(file, content)| Some((Arc::clone(file), content.pending?)));

@@ -7,7 +7,8 @@
 //!
 //! ORDER: targets are notified first, and the log line comes last: nothing may delay a notification.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -22,7 +23,7 @@ use vipwatch_linux::clock;
 use super::Node;
 use super::history::LastRunRole;
 use super::transition_log::log_unchanged;
-use crate::discovery::{ConfigProblem, InstanceConfig};
+use crate::discovery::{ConfigProblem, InstanceConfig, PendingEdit};
 use crate::notify::instance_outlets::{DeliveryReason, PublishResult};
 use crate::state::InstanceEntry;
 use crate::transition::Transition;
@@ -42,6 +43,9 @@ impl Node {
         }
         if let Some(instances) = &update.instances {
             self.publish_instances(instances);
+        }
+        if let Some(pending) = update.pending {
+            self.publish_pending_edits(pending);
         }
         if update.has_agent_sockets {
             self.outlets.retry_agents();
@@ -73,6 +77,20 @@ impl Node {
         }
         let problems = Arc::new(problems);
         self.store.update(|view| view.problems = problems);
+    }
+
+    /// Publishes the files of which the content is not in use, and has the instances audited for which that has changed.
+    fn publish_pending_edits(&self, pending: HashMap<Arc<Path>, PendingEdit>) {
+        let known = Arc::clone(&self.store.view().pending_edits);
+        let pending = Arc::new(pending);
+        self.store.update(|view| view.pending_edits = Arc::clone(&pending));
+        let requests = self.audit_worker.requests();
+        for entry in self.store.view().entries.values() {
+            let file = &entry.instance.file;
+            if known.get(file) != pending.get(file) {
+                requests.facts_changed(&entry.instance.id);
+            }
+        }
     }
 
     /// Removes the instances that are not in `instances`, and updates the configuration of the others. The

@@ -15,7 +15,7 @@ use vipwatch_linux::process_table as processes;
 
 use super::keepalived::{is_pid_of, read_pid};
 use super::{EndRecord, KeepalivedProcess, ProcessView, is_router};
-use crate::discovery::{InstanceConfig, Origin};
+use crate::discovery::{InstanceConfig, Origin, PendingEdit};
 use crate::event::time;
 use crate::witness::expected_down_interval;
 
@@ -27,10 +27,12 @@ pub(crate) struct DatedKeepalivedFacts {
     pub(crate) since: Option<Stamp>,
 }
 
-/// Gathers the facts; `None` for an instance that is in no file of keepalived.
+/// Gathers the facts; `None` for an instance that is in no file of keepalived. `pending` is why the content of its file is
+/// not in use.
 pub(crate) fn keepalived_facts(
     view: &ProcessView,
     instance: &InstanceConfig,
+    pending: Option<PendingEdit>,
 ) -> Option<DatedKeepalivedFacts> {
     if instance.origin == Origin::Own {
         return None;
@@ -38,7 +40,7 @@ pub(crate) fn keepalived_facts(
     let running = view.of_instance(instance);
     let (presence, since) = match (running, view.ended_of(instance)) {
         (Some(process), _) => {
-            let running = running_facts(process, &instance.file);
+            let running = running_facts(process, &instance.file, pending);
             (KeepalivedPresence::Running(running), Some(process.state_since))
         }
         (None, Some(ended)) => {
@@ -72,7 +74,7 @@ impl ProcessView {
 
     /// The document of the keepalived of an instance; `None` for an instance that is in no file of keepalived.
     pub(crate) fn item(&self, instance: &InstanceConfig) -> Option<KeepalivedItem> {
-        let state = keepalived_facts(self, instance)?.facts.state();
+        let state = keepalived_facts(self, instance, None)?.facts.state();
         let process = self.of_instance(instance);
         let vrrp_pid = process.and_then(|process| match process.vrrp_child {
             VrrpChild::Present { pid, .. } => Some(pid),
@@ -97,13 +99,20 @@ fn not_found(view: &ProcessView) -> KeepalivedPresence {
     }
 }
 
-fn running_facts(process: &KeepalivedProcess, file: &Path) -> RunningKeepalived {
+fn running_facts(
+    process: &KeepalivedProcess,
+    file: &Path,
+    pending: Option<PendingEdit>,
+) -> RunningKeepalived {
+    // Discovery compares settings, whatever the clocks say, and reads no copy of a router's keepalived.
+    let loaded_at = pending.and_then(PendingEdit::loaded_at);
+    let outdated_since = loaded_at.or_else(|| process.outdated_since(file));
     RunningKeepalived {
         pid: process.id.pid,
         since: seconds(process.started),
         suspension: process.suspension,
         vrrp_child: process.vrrp_child,
-        outdated_since: process.outdated_since(file).map(seconds),
+        outdated_since: outdated_since.map(seconds),
     }
 }
 
@@ -165,7 +174,7 @@ fn router_pid_files(instance: &InstanceConfig) -> Vec<PathBuf> {
 /// Whether a configuration has the same lines as keepalived's copy of it. The copy has no comments and no indentation, and
 /// the lines of included files, each after a comment with its name.
 ///
-/// LIMIT: a change in an included file is not seen here, because the copy does not say where its lines end.
+/// LIMIT: a change in an included file is not seen here. Discovery sees one of settings.
 pub(super) fn is_same_text(copy: &str, file: &str) -> bool {
     let lines = |text: &str| -> Vec<String> {
         let lines = text.lines().map(without_comment).filter(|line| !line.is_empty());

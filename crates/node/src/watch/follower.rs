@@ -59,6 +59,8 @@ pub struct FollowerUpdate {
     pub problems: Option<Vec<ConfigProblem>>,
     /// All instances; `None` if they are the same as before.
     pub instances: Option<Vec<Arc<InstanceConfig>>>,
+    /// The files of which the content is not in use; `None` if they are the same as before.
+    pub(crate) pending: Option<HashMap<Arc<Path>, PendingEdit>>,
     /// The socket of an agent may have appeared.
     pub has_agent_sockets: bool,
 }
@@ -233,6 +235,7 @@ impl Follower {
         let Scan { result, directories, ha_confs, router_files, held, pending, took } = scan;
         self.ha_confs = ha_confs;
         (self.wanted_directories, self.router_files, self.held) = (directories, router_files, held);
+        let has_new_pending = pending != self.pending;
         self.pending = pending;
         self.is_scanning_new_files = false;
         let DiscoveryResult { instances, problems, may_hide_instances, is_unsettled, hold_ends_in } =
@@ -276,6 +279,7 @@ impl Follower {
             address_changes: self.take_address_changes(),
             problems: has_new_problems.then_some(problems),
             instances: is_changed.then_some(instances),
+            pending: has_new_pending.then(|| self.pending.clone()),
             has_agent_sockets: self.watch_agent_directories(),
         }
     }

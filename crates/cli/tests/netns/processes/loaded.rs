@@ -78,6 +78,35 @@ fn an_address_that_keepalived_has_not_loaded_makes_no_primary_partial() {
 }
 
 #[test]
+fn an_edit_of_an_included_file_is_pending_until_keepalived_reloads() {
+    let lab = ProcessLab::new("INCLUDED");
+    let included = lab.directory("keepalived/conf.d").join("web.conf");
+    write(&included, &lab.conf());
+    let directory = lab.directory("keepalived");
+    let include = format!("include {}\n", included.display());
+    let _keepalived = Keepalived::start_with(&lab.netns, &directory, &include);
+    lab.wait_for_address();
+    let _node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    lab.wait_for_findings(&[]);
+    write(&included, &lab.longer_conf());
+    // Its time is before keepalived's start, as after a step of the clock.
+    let edited = std::fs::File::options().write(true).open(&included).unwrap();
+    edited.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    lab.wait_for_findings(&["keepalived-reload-pending"]);
+    let main = directory.join("keepalived.conf");
+    assert!(lab.text().contains(main.to_str().unwrap()), "{}", lab.text());
+    lab.wait_for_watched(1);
+    let primary = format!("{} primary", lab.name);
+    assert_eq!(lab.own_records(), std::slice::from_ref(&primary));
+
+    lab.reload();
+    lab.wait_for_findings(&[]);
+    lab.wait_for_watched(2);
+    assert_eq!(lab.own_records(), [primary]);
+}
+
+#[test]
 fn a_block_or_file_that_keepalived_still_runs_is_not_removed() {
     let lab = ProcessLab::new("BLOCK");
     let second = conf(&format!("{}_2", lab.name), 52, SECOND);

@@ -3,12 +3,14 @@
 
 use std::io::Write;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use vipwatch_core::keepalived_process::VrrpChild;
+use vipwatch_core::keepalived_process::{KeepalivedPresence, VrrpChild};
 use vipwatch_linux::clock;
 
 use super::*;
+use crate::discovery::{InstanceConfig, PendingEdit, example};
+use crate::processes::keepalived_facts;
 
 /// A table for processes without rights.
 fn table() -> KeepalivedTable {
@@ -149,4 +151,25 @@ fn a_child_of_the_vrrp_child_is_no_start_of_another_keepalived() {
     let [keepalived] = *family.keepaliveds(&table) else { panic!("one keepalived") };
     assert_eq!((keepalived.id.pid, keepalived.children.len()), (family.parent.id(), 1));
     assert_eq!(family.starts(&table), 1);
+}
+
+#[test]
+fn an_edit_that_discovery_has_found_is_pending_whatever_the_times_of_the_file_are() {
+    let family = ShellFamily::start("read line <$pipe");
+    let mut table = table();
+    family.scan_until(&mut table, 1);
+    let instance = InstanceConfig { file: family.file().into(), netns: None, ..example() };
+    let outdated = |pending| {
+        let facts = keepalived_facts(&table.view(), &instance, pending).unwrap().facts;
+        match facts.presence {
+            KeepalivedPresence::Running(running) => running.outdated_since,
+            other => panic!("{other:?}"),
+        }
+    };
+    let loaded_at = SystemTime::UNIX_EPOCH;
+    let since = outdated(Some(PendingEdit::NotLoaded { loaded_at }));
+    assert_eq!(since.as_deref(), Some("1970-01-01T00:00:00Z"));
+    for pending in [None, Some(PendingEdit::Changing)] {
+        assert_eq!(outdated(pending), None, "{pending:?}");
+    }
 }

@@ -4,7 +4,7 @@
 
 mod withheld;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -271,7 +271,10 @@ impl Follower {
         let followed = self.withhold(followed, Self::is_undecided);
         let is_changing = |change: &RoleChange| is_changing(&self.pending, change);
         let mut changes = self.withheld.decided(is_changing, clock::now());
-        changes.retain(|change| self.instances.iter().any(|one| one.id == change.instance.id));
+        if !changes.is_empty() {
+            let ids: HashSet<&InstanceId> = self.instances.iter().map(|one| &one.id).collect();
+            changes.retain(|change| ids.contains(&change.instance.id));
+        }
         changes.extend(followed);
         FollowerUpdate {
             changes_before_scan: Vec::new(),

@@ -2,6 +2,7 @@
 //! Role changes that are not reported yet: the next scan may show that the instance is gone, or that other addresses
 //! decide its role.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,15 +18,19 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 struct WithheldChange {
     change: RoleChange,
     since: Moment,
+    /// The place of the change among those of all instances.
+    number: u64,
+    /// The scan in progress decides it, because it began after the change; otherwise the next one.
+    is_in_decision: bool,
 }
 
-/// The withheld changes, in their order.
+/// The withheld changes.
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
-    /// Those that the next scan decides.
-    waiting: Vec<WithheldChange>,
-    /// Those that the scan in progress decides, because it began after them.
-    in_decision: Vec<WithheldChange>,
+    /// Those of each instance, in their order.
+    held: HashMap<InstanceId, Vec<WithheldChange>>,
+    /// The number of changes so far.
+    count: u64,
     /// The addresses of instances with changes that ended where they began.
     cancelled: Vec<AddressChange>,
 }
@@ -33,19 +38,23 @@ pub(super) struct Withheld {
 impl Withheld {
     /// Withholds a change until the next scan.
     pub(super) fn hold(&mut self, change: RoleChange, now: Moment) {
-        if !self.cancel(&change) {
-            self.waiting.push(WithheldChange { change, since: now });
+        if self.cancel(&change) {
+            return;
         }
+        self.count += 1;
+        let held = self.held.entry(change.instance.id.clone()).or_default();
+        let number = self.count;
+        held.push(WithheldChange { change, since: now, number, is_in_decision: false });
     }
 
     /// A scan begins: it decides all changes that are withheld now.
     pub(super) fn begin_scan(&mut self) {
-        self.in_decision.append(&mut self.waiting);
+        self.held.values_mut().flatten().for_each(|held| held.is_in_decision = true);
     }
 
     /// Whether a change of this instance is withheld.
     pub(super) fn contains(&self, id: &InstanceId) -> bool {
-        self.in_decision.iter().chain(&self.waiting).any(|held| held.change.instance.id == *id)
+        self.held.contains_key(id)
     }
 
     /// A change that is not withheld, after the earlier ones of its instance.
@@ -53,29 +62,20 @@ impl Withheld {
         if self.cancel(&newer) {
             return Vec::new();
         }
-        let mut changes = self.take(&newer.instance.id);
-        changes.push(newer);
-        changes
-    }
-
-    fn take(&mut self, id: &InstanceId) -> Vec<RoleChange> {
-        let is_of_instance = |held: &mut WithheldChange| held.change.instance.id == *id;
-        let earlier = self.in_decision.extract_if(.., is_of_instance);
-        let all = earlier.chain(self.waiting.extract_if(.., is_of_instance));
-        all.map(|held| held.change).collect()
+        let earlier = self.held.remove(&newer.instance.id).unwrap_or_default();
+        earlier.into_iter().map(|held| held.change).chain([newer]).collect()
     }
 
     /// Forgets the changes of an instance if `newer` takes it back to the role from before they began: they are effects of
     /// a configuration that is not in use any more. Returns whether it does.
     fn cancel(&mut self, newer: &RoleChange) -> bool {
         let RoleChange { instance, addresses, .. } = newer;
-        let held = self.in_decision.iter().chain(&self.waiting).map(|held| &held.change);
-        let mut earlier = held.filter(|change| change.instance.id == instance.id).peekable();
-        let first = earlier.peek().and_then(|change| change.from.as_ref());
+        let Some(earlier) = self.held.get(&instance.id) else { return false };
+        let first = earlier.first().and_then(|held| held.change.from.as_ref());
         let is_cancelled = first == Some(&newer.to)
-            && earlier.all(|change| change.to != Role::Fault(Fault::NoNetns));
+            && earlier.iter().all(|held| held.change.to != Role::Fault(Fault::NoNetns));
         if is_cancelled {
-            drop(self.take(&instance.id));
+            self.held.remove(&instance.id);
             let addresses = Arc::clone(addresses);
             self.cancelled.push(AddressChange { id: instance.id.clone(), addresses });
         }
@@ -88,25 +88,32 @@ impl Withheld {
         is_open: impl Fn(&RoleChange) -> bool,
         now: Moment,
     ) -> Vec<RoleChange> {
-        let (open, decided): (Vec<_>, Vec<_>) = std::mem::take(&mut self.in_decision)
-            .into_iter()
-            .partition(|held| is_open(&held.change) && now.since(held.since) < MAX_WAIT);
-        self.waiting.splice(..0, open);
-        decided.into_iter().map(|held| held.change).collect()
+        let decided = self.take(|held| {
+            let is_open = || is_open(&held.change) && now.since(held.since) < MAX_WAIT;
+            held.is_in_decision && !is_open()
+        });
+        self.held.values_mut().flatten().for_each(|held| held.is_in_decision = false);
+        decided
     }
 
     /// When the first change has waited for [`MAX_WAIT`].
     pub(super) fn due(&self) -> Option<Moment> {
-        let withheld = self.in_decision.iter().chain(&self.waiting);
-        withheld.map(|held| held.since + MAX_WAIT).min()
+        self.held.values().flatten().map(|held| held.since + MAX_WAIT).min()
     }
 
     /// The changes that have waited for [`MAX_WAIT`], whether a scan has ended or not.
     pub(super) fn take_overdue(&mut self, now: Moment) -> Vec<RoleChange> {
-        let is_overdue = |held: &mut WithheldChange| now.since(held.since) >= MAX_WAIT;
-        let overdue = self.in_decision.extract_if(.., is_overdue);
-        let overdue = overdue.chain(self.waiting.extract_if(.., is_overdue));
-        overdue.map(|held| held.change).collect()
+        self.take(|held| now.since(held.since) >= MAX_WAIT)
+    }
+
+    /// Takes these changes of all instances, in their order.
+    fn take(&mut self, is_wanted: impl Fn(&WithheldChange) -> bool) -> Vec<RoleChange> {
+        let each = self.held.values_mut();
+        let mut taken: Vec<_> =
+            each.flat_map(|held| held.extract_if(.., |held| is_wanted(held))).collect();
+        self.held.retain(|_, held| !held.is_empty());
+        taken.sort_unstable_by_key(|held| held.number);
+        taken.into_iter().map(|held| held.change).collect()
     }
 
     /// The addresses of the instances with cancelled changes, since the last call.

@@ -6,7 +6,8 @@
 //!   none held, a link missing or down ──▶ fault       none held ──▶ backup
 //! ```
 //!
-//! The links are those of the addresses and, unless `dont_track_primary` is set, the one of the adverts.
+//! The links are those of the addresses and, unless `dont_track_primary` is set, the one of the adverts. A VMAC link is
+//! judged by the link below it: keepalived creates it, brings it up, and removes it when it stops.
 
 use std::fmt;
 
@@ -148,11 +149,11 @@ pub fn address_state(snapshot: &Snapshot, link: LinkName, cidr: IpNet) -> Addres
     best
 }
 
-/// The role of an instance that has these `addresses`, each with its configured link. `tracked` is the link of its adverts,
-/// if keepalived gives up the addresses while it does not work.
+/// The role of an instance that has these `addresses`, each with its configured link. While a link in `required` does not
+/// work, the instance cannot hold them.
 pub fn role_of(
     addresses: &[(LinkName, IpNet)],
-    tracked: Option<LinkName>,
+    required: impl IntoIterator<Item = LinkName>,
     snapshot: &Snapshot,
 ) -> Role {
     let is_held = |(link, cidr): &&(LinkName, IpNet)| {
@@ -161,8 +162,7 @@ pub fn role_of(
     let held = addresses.iter().filter(is_held).count();
     match (held, addresses.len()) {
         (0, _) => {
-            let mut links = tracked.into_iter().chain(addresses.iter().map(|(link, _)| *link));
-            let fault = links.find_map(|link| link_fault(snapshot, link));
+            let fault = required.into_iter().find_map(|link| link_fault(snapshot, link));
             fault.map_or(Role::Backup, Role::Fault)
         }
         (held, total) if held == total => Role::Primary,
@@ -218,7 +218,7 @@ mod tests {
     fn role(snapshot: &Snapshot, addresses: &[&str]) -> Role {
         let watched: Vec<_> =
             addresses.iter().map(|text| (link("eth0"), text.parse().unwrap())).collect();
-        role_of(&watched, None, snapshot)
+        role_of(&watched, [link("eth0")], snapshot)
     }
 
     #[test]
@@ -259,10 +259,9 @@ mod tests {
         assert_eq!(down, Role::Fault(Fault::LinkDown(link("eth0"))));
         let no_carrier = role(&snapshot(LinkState::NoCarrier, &[]), &vip);
         assert_eq!(no_carrier, Role::Fault(Fault::NoCarrier(link("eth0"))));
-        let no_link =
-            role_of(&[(link("eth9"), vip[0].parse().unwrap())], None, &Snapshot::default());
-        assert_eq!(no_link, Role::Fault(Fault::NoLink(link("eth9"))));
-        assert_eq!(no_link.reason(), "eth9 does not exist");
+        let no_link = role(&Snapshot::default(), &vip);
+        assert_eq!(no_link, Role::Fault(Fault::NoLink(link("eth0"))));
+        assert_eq!(no_link.reason(), "eth0 does not exist");
         assert_eq!(
             role(&snapshot(LinkState::Down, &vip), &vip),
             Role::Primary,
@@ -277,10 +276,30 @@ mod tests {
         let mut snapshot = snapshot(LinkState::Working, &[]);
         let eth1 = LinkFacts { name: link("eth1"), state: LinkState::Down, ..snapshot.links[0] };
         snapshot.links.push(LinkFacts { link: LinkIndex(3), ..eth1 });
-        let role = |tracked| role_of(&vip, tracked, &snapshot);
-        assert_eq!(role(Some(link("eth1"))), Role::Fault(Fault::LinkDown(link("eth1"))));
-        assert_eq!(role(Some(link("eth2"))), Role::Fault(Fault::NoLink(link("eth2"))));
-        assert_eq!(role(None), Role::Backup, "dont_track_primary");
+        let role = |required: &[&str]| role_of(&vip, required.iter().map(|it| link(it)), &snapshot);
+        assert_eq!(role(&["eth1", "eth0"]), Role::Fault(Fault::LinkDown(link("eth1"))));
+        assert_eq!(role(&["eth2", "eth0"]), Role::Fault(Fault::NoLink(link("eth2"))));
+        assert_eq!(role(&["eth0"]), Role::Backup, "dont_track_primary");
+    }
+
+    #[test]
+    fn a_vmac_link_that_keepalived_has_removed_or_not_brought_up_yet_is_no_fault() {
+        let vip = "10.0.0.1/24";
+        let role = |base, vmac: Option<LinkState>, held: &[&str]| {
+            let mut snapshot = snapshot(base, held);
+            snapshot.addresses.iter_mut().for_each(|address| address.target.link = LinkIndex(3));
+            let of_vmac =
+                LinkFacts { link: LinkIndex(3), name: link("vrrp.51"), ..snapshot.links[0] };
+            snapshot.links.extend(vmac.map(|state| LinkFacts { state, ..of_vmac }));
+            role_of(&[(link("vrrp.51"), vip.parse().unwrap())], [link("eth0")], &snapshot)
+        };
+        let works = LinkState::Working;
+        assert_eq!(role(works, Some(works), &[vip]), Role::Primary);
+        assert_eq!(role(works, Some(LinkState::Down), &[]), Role::Backup);
+        assert_eq!(role(works, None, &[]), Role::Backup);
+        let down = Role::Fault(Fault::LinkDown(link("eth0")));
+        assert_eq!(role(LinkState::Down, None, &[]), down);
+        assert_eq!(role(LinkState::Down, Some(works), &[]), down);
     }
 
     #[test]

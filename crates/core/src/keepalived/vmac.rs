@@ -96,6 +96,11 @@ impl<'a> VmacLinks<'a> {
         self.macvlan(placement, address.family(), link, None, true)
     }
 
+    /// The link below `link`, if keepalived creates `link`.
+    pub(super) fn base_of(&self, link: LinkName) -> Option<LinkName> {
+        self.created.iter().find(|created| created.name == link).map(|created| created.base)
+    }
+
     /// The macvlan over `base` with the MAC address of the instance; it is created if it does not exist.
     fn macvlan(
         &mut self,

@@ -59,8 +59,17 @@ pub struct VirtualAddress {
     pub cidr: IpNet,
     /// The link on which keepalived puts the address.
     pub link: LinkName,
+    /// The link below `link`, if keepalived creates `link` itself; `None` if it must exist before.
+    pub base: Option<LinkName>,
     /// Whether advertisements leave the address out.
     pub is_excluded: bool,
+}
+
+impl VirtualAddress {
+    /// The link without which keepalived cannot hold the address.
+    pub fn required_link(&self) -> LinkName {
+        self.base.unwrap_or(self.link)
+    }
 }
 
 /// The settings that decide the form of an instance's adverts.
@@ -292,7 +301,8 @@ impl InstanceBuilder<'_> {
                 );
                 self.problems.push(Problem::note(position, message));
             } else if let Some(link) = self.links.link_of(placement, address) {
-                addresses.push(VirtualAddress { cidr, link, is_excluded });
+                let base = self.links.base_of(link);
+                addresses.push(VirtualAddress { cidr, link, base, is_excluded });
             } else {
                 let message = Message::quoting(
                     "the name of an address's VMAC cannot be known",

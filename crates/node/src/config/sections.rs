@@ -302,7 +302,7 @@ fn parse_address(text: &str, link: Option<LinkName>) -> Result<VirtualAddress, S
         None => link,
     };
     let link = link.ok_or_else(|| format!("{text:?}: on which link? Add \"dev LINK\""))?;
-    Ok(VirtualAddress { cidr: parse_cidr(cidr)?, link, is_excluded: false })
+    Ok(VirtualAddress { cidr: parse_cidr(cidr)?, link, base: None, is_excluded: false })
 }
 
 /// Parses an address with a prefix length. The error contains the allowed prefix lengths: 0 to 32 for IPv4, 0 to 128 for IPv6.

@@ -60,14 +60,22 @@ pub struct InstanceConfig {
 impl InstanceConfig {
     /// The links and addresses that decide the role, in the order of the configuration.
     pub fn watched(&self) -> Box<[(LinkName, IpNet)]> {
-        let addresses = self.vrrp.addresses.iter().filter(|address| self.watches(address));
-        addresses.map(|address| (address.link, address.cidr)).collect()
+        self.watched_addresses().map(|address| (address.link, address.cidr)).collect()
+    }
+
+    /// The links without which no watched address can be held; the one of the adverts comes first.
+    pub fn required_links(&self) -> impl Iterator<Item = LinkName> {
+        let tracked = self.vrrp.interface.filter(|_| self.vrrp.tracks_interface);
+        tracked.into_iter().chain(self.watched_addresses().map(VirtualAddress::required_link))
     }
 
     /// The role in a snapshot; `watched` are the links and addresses of [`Self::watched`].
     pub fn role(&self, watched: &[(LinkName, IpNet)], snapshot: &Snapshot) -> Role {
-        let tracked = self.vrrp.interface.filter(|_| self.vrrp.tracks_interface);
-        role_of(watched, tracked, snapshot)
+        role_of(watched, self.required_links(), snapshot)
+    }
+
+    fn watched_addresses(&self) -> impl Iterator<Item = &VirtualAddress> {
+        self.vrrp.addresses.iter().filter(|address| self.watches(address))
     }
 
     /// The group of an instance that no `[[group]]` names: the id of a Neutron router, which is the same on all nodes, or
@@ -134,6 +142,22 @@ pub(crate) fn example() -> InstanceConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_instance_with_a_vmac_requires_the_link_below_it() {
+        let mut instance = example();
+        let mut vrrp = (*instance.vrrp).clone();
+        (vrrp.addresses[0].link, vrrp.addresses[0].base) =
+            ("vrrp.1".parse().unwrap(), "eth1".parse().ok());
+        let required = |instance: &InstanceConfig| -> Vec<String> {
+            instance.required_links().map(|link| link.to_string()).collect()
+        };
+        instance.vrrp = Arc::new(vrrp.clone());
+        assert_eq!(required(&instance), ["eth0", "eth1"]);
+        vrrp.tracks_interface = false;
+        instance.vrrp = Arc::new(vrrp);
+        assert_eq!(required(&instance), ["eth1"]);
+    }
 
     #[test]
     fn the_group_of_an_instance_is_the_same_on_all_nodes() {

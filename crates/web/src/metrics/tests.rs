@@ -30,7 +30,7 @@ fn instance(id: &str, name: &str) -> InstanceConfig {
         unicast_peers: Box::default(),
         auth_hmac: None,
         sync_group: None,
-        addresses: vec![VirtualAddress { cidr, link, is_excluded: false }],
+        addresses: vec![VirtualAddress { cidr, link, base: None, is_excluded: false }],
         has_ipv6_gateway: false,
         routes: Box::default(),
         rules: Box::default(),

@@ -156,6 +156,21 @@ fn the_addresses_of_an_instance_are_on_its_vmac() {
 }
 
 #[test]
+fn an_address_on_a_vmac_requires_the_link_below_it() {
+    let statements = "use_vmac\n use_vmac_addr";
+    let addresses = "10.0.0.1\n 10.0.0.2 use_vmac\n 10.0.0.3 dev eth1";
+    let (configuration, _) = read(&instance("A", statements, addresses));
+    let required = |address: &VirtualAddress| address.required_link().to_string();
+    let of = |configuration: &Configuration| -> Vec<String> {
+        configuration.instances[0].addresses.iter().map(required).collect()
+    };
+    assert_eq!(links(&configuration), ["10.0.0.1 vrrp.7", "10.0.0.2 vrrp1.7", "10.0.0.3 vrrp2.7"]);
+    assert_eq!(of(&configuration), ["eth0", "eth0", "eth1"], "also of a VMAC over a VMAC");
+    let (configuration, _) = read(&instance("A", "use_ipvlan 10.0.0.5", "10.0.0.1"));
+    assert_eq!(of(&configuration), ["eth0"]);
+}
+
+#[test]
 fn default_names_of_vmacs_depend_on_the_order_and_family_of_the_instances() {
     let vmac_instance = |name: &str, interface: &str, address: &str| {
         format!(

@@ -15,7 +15,7 @@ use super::netns_entry::FollowedInstance;
 /// The links and addresses that are watched in one namespace.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
-    /// Those of the addresses, and those of the adverts.
+    /// Those of the addresses, those below a VMAC, and those of the adverts.
     links: Box<[LinkName]>,
     /// Sorted, for the binary search.
     addresses: Box<[IpAddr]>,
@@ -32,7 +32,8 @@ impl Interest {
         let mut addresses: Vec<IpAddr> = Vec::new();
         for member in members {
             let of_addresses = member.watched.iter().map(|(link, _)| *link);
-            for link in of_addresses.chain(member.instance.vrrp.interface) {
+            let others = member.instance.required_links().chain(member.instance.vrrp.interface);
+            for link in of_addresses.chain(others) {
                 if !links.contains(&link) {
                     links.push(link);
                 }

@@ -118,10 +118,10 @@ impl FollowedInstance {
             return (known, true);
         }
         let watched = instance.watched();
-        let links = |one: &InstanceConfig| (one.vrrp.interface, one.vrrp.tracks_interface);
         let is_same = known.instance.netns == instance.netns
             && known.watched == watched
-            && links(&known.instance) == links(&instance);
+            && known.instance.vrrp.interface == instance.vrrp.interface
+            && known.instance.required_links().eq(instance.required_links());
         (Self { instance, watched, ..known }, is_same)
     }
 

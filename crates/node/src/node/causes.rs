@@ -24,7 +24,7 @@ use std::time::Duration;
 use vipwatch_core::cause::{
     AdvertEvidence, CauseQuestion, PreviousCause, ProcessEvidence, UnknownReason,
 };
-use vipwatch_core::{Cause, CauseKind, Fault, InstanceId, Role};
+use vipwatch_core::{Cause, CauseKind, InstanceId};
 use vipwatch_linux::clock;
 use vipwatch_linux::netns_watcher::ChangerMark;
 
@@ -372,23 +372,5 @@ fn is_certain(cause: &Cause) -> bool {
 /// Whether two transitions of one instance are steps of the same change.
 fn is_same_change(earlier: &PendingCause, later: &PendingCause) -> bool {
     let between = later.transition.read_at.since(earlier.transition.read_at);
-    let is_same =
-        earlier.transition.direction == later.transition.direction && between <= STEP_SPAN;
-    // Keepalived removes a VMAC link when it ends: the lost link is a consequence, until the deadline shows no other cause.
-    is_same && (earlier.evidence.is_final || !may_be_removed_by_keepalived(&later.transition))
-}
-
-/// Whether a transition is the loss of a link that keepalived may have removed.
-fn may_be_removed_by_keepalived(transition: &Transition) -> bool {
-    let interface = transition.instance.vrrp.interface;
-    match &transition.to {
-        Role::Fault(Fault::NoLink(link) | Fault::LinkDown(link) | Fault::NoCarrier(link)) => {
-            Some(*link) != interface
-        }
-        Role::Fault(Fault::NoNetns)
-        | Role::Primary
-        | Role::Backup
-        | Role::Partial { .. }
-        | Role::Unknown(_) => false,
-    }
+    earlier.transition.direction == later.transition.direction && between <= STEP_SPAN
 }

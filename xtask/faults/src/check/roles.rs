@@ -117,13 +117,13 @@ impl KernelTables {
         self.is_up(LINK) && self.is_up(&instance.advert_link)
     }
 
-    /// The role as the reference defines it: docs/reference/cli.md, "Roles".
+    /// The role as the reference defines it: docs/reference/cli.md, "Roles". The link of a VMAC decides no fault.
     fn role(&self, instance: &InstanceFacts, addresses: &[String]) -> &'static str {
         let link = &instance.address_link;
         let is_held = |cidr: &&String| self.addresses.contains(&(link.clone(), (*cidr).clone()));
         match addresses.iter().filter(is_held).count() {
             held if held == addresses.len() => "primary",
-            0 if self.is_up(link) && self.are_up(instance) => "backup",
+            0 if self.are_up(instance) => "backup",
             0 => "fault",
             _ => "partial",
         }
@@ -193,5 +193,25 @@ mod tests {
         assert_eq!(role("2: eth0@if4: <NO-CARRIER,UP> mtu"), "primary");
         assert_eq!(role("Deleted 2: eth0    inet 10.9.0.101/24 scope global"), "partial");
         assert_eq!(role("Deleted 2: eth0    inet 10.9.0.102/24 scope global"), "fault");
+    }
+
+    #[test]
+    fn a_vmac_link_that_is_down_or_gone_is_no_fault_while_the_link_below_it_works() {
+        let addresses = ["10.9.0.101/24".to_owned()];
+        let instance = InstanceFacts {
+            address_link: "vrrp.51".to_owned(),
+            ..run().setup.instances[0].clone()
+        };
+        let mut tables = KernelTables::default();
+        let mut role = |line: &str| {
+            tables.apply(event(line));
+            tables.role(&instance, &addresses)
+        };
+        assert_eq!(role("2: eth0@if4: <UP,LOWER_UP> mtu"), "backup");
+        assert_eq!(role("3: vrrp.51@eth0: <BROADCAST> mtu"), "backup");
+        assert_eq!(role("3: vrrp.51@eth0: <UP,LOWER_UP> mtu"), "backup");
+        assert_eq!(role("3: vrrp.51    inet 10.9.0.101/24 scope global"), "primary");
+        assert_eq!(role("Deleted 3: vrrp.51@eth0: <BROADCAST> mtu"), "backup");
+        assert_eq!(role("2: eth0@if4: <NO-CARRIER,UP> mtu"), "fault");
     }
 }

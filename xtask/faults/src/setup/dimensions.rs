@@ -73,8 +73,6 @@ impl HealthyShape {
     pub fn failovers(self) -> &'static str {
         match self {
             Self::NoPreempt | Self::StartupDelay => "restart,restart,restart",
-            // A restart with a VMAC is three transitions: its link goes and comes.
-            Self::Vmac => "lower-priority,lower-priority",
             Self::ReloadedLater => "reload-later,restart",
             _ => "lower-priority,restart",
         }

@@ -27,19 +27,13 @@ impl<'a> Situation<'a> {
         if let Some(words) = self.by_hand() {
             return words;
         }
-        if self.row.to == "fault" && self.is_link_changed(REACTION, false) {
+        if self.row.to == "fault" {
             return vec!["link-lost"];
         }
-        if let Some(mut words) = self.by_processes() {
-            // keepalived removes and creates the link of a VMAC.
-            if self.row.to == "fault" {
-                words.push("link-lost");
-            } else if self.row.from == "fault" {
-                words.push("link-restored");
-            }
-            return words;
+        if self.row.from == "fault" {
+            return vec!["link-restored"];
         }
-        if let Some(words) = self.by_link() {
+        if let Some(words) = self.by_processes().or_else(|| self.by_link()) {
             return words;
         }
         match self.row.to.as_str() {
@@ -226,12 +220,6 @@ impl<'a> Situation<'a> {
     }
 
     fn by_link(self) -> Option<Words> {
-        if self.row.to == "fault" {
-            return Some(vec!["link-lost"]);
-        }
-        if self.row.from == "fault" {
-            return Some(vec!["link-restored"]);
-        }
         let within = self.scene.run.down_interval(1) + REACTION;
         if self.row.to != "primary" || !self.is_link_changed(within, true) {
             return None;
@@ -332,6 +320,7 @@ mod tests {
         assert_eq!(expected(&run, "primary", "backup"), "preempted");
         run.journal = vec![entry(99, "fault-begin", "stop")];
         assert_eq!(expected(&run, "primary", "backup"), "keepalived-stopped");
+        assert_eq!(expected(&run, "backup", "fault"), "link-lost");
         run.journal = vec![entry(99, "fault-begin", "address-removed"), entry(99, "address", "")];
         assert_eq!(expected(&run, "primary", "backup"), "address-removed");
         run.journal = vec![entry(50, "fault-begin", "stop")];

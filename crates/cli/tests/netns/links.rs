@@ -9,8 +9,10 @@ use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::{Lab, NodeFixture, stays, wait_for, wait_showing};
 
 use crate::findings::{finding_names, wait_for_findings};
-use crate::support::{PROGRAM, fixture_with, instance_conf, read, vi_1_conf, wait_for_role, write};
-use crate::witness::conf;
+use crate::support::{
+    PROGRAM, fixture_with, instance_conf, read, transitions, vi_1_conf, wait_for_role, write,
+};
+use crate::witness::{Host, conf};
 
 /// The instance `VI` with its adverts.
 fn detail(fixture: &NodeFixture, id: &str) -> InstanceDetail {
@@ -60,6 +62,38 @@ fn a_backup_whose_keepalived_never_ran_receives_the_primary_on_a_link_that_filte
     // The master-down interval, and the time in which a finding settles.
     let span = Duration::from_secs(6);
     stays(span, "keepalived-gone only", has_only_that);
+}
+
+#[test]
+fn a_stop_and_a_restart_of_keepalived_with_a_vmac_are_no_link_fault() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let [peer, host] = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+    let id = format!("vmac{}", lab.number());
+    let text = |priority| conf("eth0", priority, "use_vmac", "192.0.2.100/24").replace("VI", &id);
+    let peer_keepalived = Keepalived::start_with(&peer.netns, &peer.directory, &text(150));
+    let fixture = host.fixture.with_processes();
+    fixture.configure("[witness]\n");
+    write(&fixture.keepalived_conf(), &text(100));
+    let start = || Keepalived::start_with(&host.netns, &host.directory, &text(100));
+    let _node = fixture.start();
+    wait_for_capture(&fixture, &id, (CaptureState::Running, AdvertPresence::Advertised));
+    wait_for_findings(&fixture, Some(&id), &["keepalived-gone"]);
+    let keepalived = start();
+    wait_for_findings(&fixture, Some(&id), &[]);
+    keepalived.stop();
+    wait_for_findings(&fixture, Some(&id), &["keepalived-gone"]);
+    let keepalived = start();
+    wait_for_findings(&fixture, Some(&id), &[]);
+    peer_keepalived.stop();
+    wait_for_role(&fixture, &id, "primary");
+    keepalived.stop();
+    wait_for_role(&fixture, &id, "backup");
+    let _keepalived = start();
+    wait_for_role(&fixture, &id, "primary");
+    let rows = transitions(&fixture, &[&id]);
+    let roles: Vec<_> = rows.iter().map(|row| row["to"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["backup", "primary", "backup", "primary"], "{rows:?}");
 }
 
 /// `strace` of a process and its threads, which ends with the value.

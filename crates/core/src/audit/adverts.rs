@@ -116,6 +116,9 @@ impl AdvertFacts {
                 facts.stranger.get_or_insert(host);
                 continue;
             }
+            if question.own.ignores_adverts {
+                continue;
+            }
             // During a rotation of keys, one or two adverts may have another key than the own block.
             let is_settled = record.at.since(record.settings_since) >= record.interval + SETTLE;
             let rejection = question

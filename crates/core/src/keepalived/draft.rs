@@ -90,6 +90,8 @@ pub(super) struct Draft {
     pub(super) source: Option<std::net::IpAddr>,
     /// `down_timer_adverts`; `None` if the global one applies.
     pub(super) down_timer_adverts: Option<u8>,
+    /// `owner_ignore_adverts`; `None` if the global one applies.
+    pub(super) owner_ignores_adverts: Option<bool>,
     /// `no_virtual_ipaddress`: keepalived accepts that the instance has no address.
     pub(super) has_no_address: bool,
     /// `dont_track_primary`: a fault of the interface does not matter.
@@ -131,6 +133,7 @@ impl Draft {
             unicast_peers: Vec::new(),
             source: None,
             down_timer_adverts: None,
+            owner_ignores_adverts: None,
             has_no_address: false,
             ignores_interface_faults: false,
             auth_type: None,
@@ -258,6 +261,9 @@ impl Visitor for Drafts {
             }
             "down_timer_adverts" => {
                 draft.down_timer_adverts = down_timer_adverts(text).or(draft.down_timer_adverts);
+            }
+            "owner_ignore_adverts" => {
+                draft.owner_ignores_adverts = boolean(text).or(draft.owner_ignores_adverts);
             }
             "no_virtual_ipaddress" => draft.has_no_address = true,
             "mcast_dst_ip" => draft.set_multicast_group(text),
@@ -450,7 +456,7 @@ fn byte(text: &str) -> Option<u8> {
 }
 
 /// A boolean of keepalived's; no word at all means true.
-fn boolean(word: &str) -> Option<bool> {
+pub(super) fn boolean(word: &str) -> Option<bool> {
     match word {
         "" | "true" | "on" | "yes" => Some(true),
         "false" | "off" | "no" => Some(false),

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::blocks::{BlockAction, Statement, Visitor};
-use super::draft::Family;
+use super::draft::{Family, boolean};
 use super::numbers::{Trailing, delay, ip, number};
 use super::problem::{Message, Problem};
 use super::vrrp::StartupDelay;
@@ -21,6 +21,8 @@ pub(super) struct Globals {
     pub(super) version: Option<u8>,
     /// `vrrp_down_timer_adverts`.
     pub(super) down_timer_adverts: Option<u8>,
+    /// `vrrp_owner_ignore_adverts`.
+    pub(super) owner_ignores_adverts: bool,
     /// `vrrp_startup_delay` and `vrrp_delay_after_boot`.
     pub(super) startup_delay: StartupDelay,
     /// `default_interface`: the link of addresses without one.
@@ -82,6 +84,9 @@ impl Visitor for Globals {
             }
             "vrrp_down_timer_adverts" => {
                 self.down_timer_adverts = down_timer_adverts(text).or(self.down_timer_adverts);
+            }
+            "vrrp_owner_ignore_adverts" => {
+                self.owner_ignores_adverts = boolean(text).unwrap_or(self.owner_ignores_adverts);
             }
             "vrrp_startup_delay" => self.startup_delay.after_start = delay(text),
             "vrrp_delay_after_boot" => self.startup_delay.after_boot = delay(text),

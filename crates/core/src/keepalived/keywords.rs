@@ -14,6 +14,7 @@ pub(super) const V2_2_0: Version = Version::new(2, 2, 0);
 pub(super) const V2_2_4: Version = Version::new(2, 2, 4);
 pub(super) const V2_2_8: Version = Version::new(2, 2, 8);
 pub(super) const V2_3_0: Version = Version::new(2, 3, 0);
+pub(super) const V2_3_3: Version = Version::new(2, 3, 3);
 pub(super) const V2_4_0: Version = Version::new(2, 4, 0);
 
 /// A keyword at the start of a line.
@@ -149,6 +150,7 @@ const GLOBAL: &[Keyword] = &[
     line("vrrp_gna_interval", 2),
     line("vrrp_mcast_group4", 2),
     line("vrrp_mcast_group6", 2),
+    since(V2_3_3, line("vrrp_owner_ignore_adverts", 1)),
     line("vrrp_process_name", 2),
     line("vrrp_rlimit_rtime", 2),
     line("vrrp_rlimit_rttime", 2),
@@ -249,6 +251,7 @@ const INSTANCE: &[Keyword] = &[
     block("authentication", 1, AUTHENTICATION),
     since(V2_4_0, block("auth_hmac", 1, AUTH_HMAC)),
     since(V2_2_8, line("no_virtual_ipaddress", 1)),
+    since(V2_3_3, line("owner_ignore_adverts", 1)),
 ];
 
 const AUTHENTICATION: &[Keyword] = &[line("auth_type", 2), line("auth_pass", 2)];

@@ -105,6 +105,8 @@ pub struct VrrpInstance {
     pub advert_interval: Option<Duration>,
     /// `down_timer_adverts`: after so many missing adverts the instance takes over.
     pub down_timer_adverts: u8,
+    /// Whether keepalived ignores the adverts of others: `owner_ignore_adverts` with the priority 255.
+    pub ignores_adverts: bool,
     /// For how long keepalived holds the instance back.
     pub startup_delay: StartupDelay,
     /// How adverts are sent; `None` if that is not known.
@@ -262,6 +264,7 @@ impl InstanceBuilder<'_> {
             priority: priority(draft),
             advert_interval: draft.advert_interval.map(|it| protocol.version.wire_interval(it)),
             down_timer_adverts: self.down_timer_adverts(draft),
+            ignores_adverts: self.ignores_adverts(draft),
             startup_delay: self.globals.startup_delay,
             protocol: Some(protocol),
             auth_hmac: self.auth_hmac(draft).map(Box::new),
@@ -339,6 +342,11 @@ impl InstanceBuilder<'_> {
     fn down_timer_adverts(&self, draft: &Draft) -> u8 {
         let set = draft.down_timer_adverts.or(self.globals.down_timer_adverts);
         set.filter(|_| !self.is_strict(draft)).unwrap_or(DOWN_TIMER_ADVERTS)
+    }
+
+    fn ignores_adverts(&self, draft: &Draft) -> bool {
+        let is_set = draft.owner_ignores_adverts.unwrap_or(self.globals.owner_ignores_adverts);
+        is_set && priority(draft) == Some(OWNER_PRIORITY)
     }
 
     /// Whether keepalived starts with an instance without `interface`: it has unicast peers and a source address that is

@@ -87,6 +87,8 @@ pub struct OwnSettings {
     pub unicast_peers: Box<[IpAddr]>,
     /// `auth_hmac`; `None` if the instance has no such block, or if its configuration is not known.
     pub auth_hmac: Option<Box<AuthHmac>>,
+    /// Whether keepalived ignores the adverts of others.
+    pub ignores_adverts: bool,
 }
 
 impl OwnSettings {

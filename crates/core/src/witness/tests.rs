@@ -395,8 +395,7 @@ fn settings_that_differ_are_named() {
         interval: Some(record.interval),
         authentication: Some(record.authentication),
         addresses: Some(record.addresses().collect()),
-        unicast_peers: Box::default(),
-        auth_hmac: None,
+        ..OwnSettings::default()
     };
     assert_eq!(differences(&own, record), []);
     own.version = Some(VrrpVersion::V3);

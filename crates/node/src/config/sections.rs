@@ -187,6 +187,7 @@ impl Config {
             advert_interval: None,
             down_timer_adverts: 3,
             startup_delay: StartupDelay::default(),
+            ignores_adverts: false,
             protocol: None,
             auth_hmac: None,
             unicast_peers: Box::default(),

@@ -147,6 +147,7 @@ pub(crate) fn configured_settings(instance: &InstanceConfig) -> OwnSettings {
         addresses: protocol.map(|_| advertised.map(|address| address.cidr.addr()).collect()),
         unicast_peers: instance.vrrp.unicast_peers.clone(),
         auth_hmac: instance.vrrp.auth_hmac.clone(),
+        ignores_adverts: instance.vrrp.ignores_adverts,
     }
 }
 

@@ -26,6 +26,7 @@ fn instance(id: &str, name: &str) -> InstanceConfig {
         advert_interval: None,
         down_timer_adverts: 3,
         startup_delay: StartupDelay::default(),
+        ignores_adverts: false,
         protocol: None,
         unicast_peers: Box::default(),
         auth_hmac: None,

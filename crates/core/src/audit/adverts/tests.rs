@@ -53,8 +53,7 @@ fn own() -> OwnSettings {
         interval: Some(Duration::from_secs(1)),
         authentication: Some(VrrpAuthentication::None),
         addresses: Some(BTreeSet::from(["192.0.2.50".parse().unwrap()])),
-        unicast_peers: Box::default(),
-        auth_hmac: None,
+        ..OwnSettings::default()
     }
 }
 
@@ -338,6 +337,19 @@ fn settings_of_a_source_that_yielded_to_this_node_are_not_compared() {
     assert!(!differs(&Role::Primary, 20_500));
     assert!(differs(&Role::Primary, 10_000), "it advertised beside this node");
     assert!(differs(&Role::Backup, 20_500));
+}
+
+#[test]
+fn an_owner_that_ignores_adverts_has_a_second_primary_and_no_other_finding_about_them() {
+    let witness = witness(1, 20, 50, 20_500);
+    let interval = Some(Duration::from_secs(2));
+    let names = |ignores_adverts| {
+        let own = OwnSettings { ignores_adverts, interval, ..own() };
+        let role = &Role::Primary;
+        names_of(&AdvertQuestion { role, ..question(&witness, &own, 20_500) })
+    };
+    assert_eq!(names(false), ["two-primaries", "peer-configuration-differs"]);
+    assert_eq!(names(true), ["two-primaries"]);
 }
 
 #[test]

@@ -82,15 +82,20 @@ impl CauseQuestion<'_> {
         self.foreign(router).max_by_key(|record| record.at)
     }
 
-    /// The other hosts that advertise, or have advertised, to this instance.
+    /// The other hosts that advertise, or have advertised, to this instance, unless it ignores them.
     fn foreign<'r>(&self, router: &'r RouterWitness) -> impl Iterator<Item = &'r SourceRecord> {
         let is_wanted = |record: &&SourceRecord| {
-            record.origin == AdvertOrigin::Foreign && self.own.concerns(record)
+            record.origin == AdvertOrigin::Foreign
+                && !self.own.ignores_adverts
+                && self.own.concerns(record)
         };
         router.sources().iter().filter(is_wanted)
     }
 
     fn by_adverts_of_peer(&self) -> Option<Cause> {
+        if self.own.ignores_adverts {
+            return None;
+        }
         let (witness, router) = self.router()?;
         if self.awaits_processes() {
             return None;

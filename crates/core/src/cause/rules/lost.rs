@@ -117,6 +117,7 @@ impl CauseQuestion<'_> {
         };
         let is_candidate = |record: &&SourceRecord| {
             record.origin == AdvertOrigin::Foreign
+                && !self.own.ignores_adverts
                 && record.priority > 0
                 && self.own.concerns(record)
                 // keepalived drops them.

@@ -77,6 +77,7 @@ struct Facts {
     from_since: u64,
     startup_delay: Duration,
     own_address: &'static str,
+    ignores_adverts: bool,
     is_final: bool,
 }
 
@@ -95,6 +96,7 @@ impl Facts {
             from_since: AT - 60_000,
             startup_delay: Duration::ZERO,
             own_address: "192.0.2.50",
+            ignores_adverts: false,
             is_final: false,
         }
     }
@@ -124,6 +126,7 @@ impl Facts {
             adverts,
             own: &OwnSettings {
                 addresses: Some([self.own_address.parse().unwrap()].into()),
+                ignores_adverts: self.ignores_adverts,
                 ..OwnSettings::default()
             },
             configured_priority: Some(self.priority),

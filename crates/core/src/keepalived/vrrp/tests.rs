@@ -454,6 +454,27 @@ fn intervals_and_delays_are_those_that_keepalived_uses() {
 }
 
 #[test]
+fn an_owner_ignores_adverts_if_it_or_all_are_told_to() {
+    let read_at = |version, global: &str, statements: &str| {
+        let text = instance("A", statements, "10.0.0.1");
+        let text = format!("global_defs {{\n {global}\n}}\n{text}");
+        read_as(version, &text).0.instances.remove(0).ignores_adverts
+    };
+    let is_ignoring = |global: &str, statements: &str| {
+        read_at(Version::NEWEST, global, &format!("priority 255\n {statements}"))
+    };
+    assert!(is_ignoring("", "owner_ignore_adverts") && is_ignoring("", "owner_ignore_adverts on"));
+    assert!(is_ignoring("vrrp_owner_ignore_adverts", ""));
+    assert!(is_ignoring("vrrp_owner_ignore_adverts", "owner_ignore_adverts x"));
+    assert!(!is_ignoring("vrrp_owner_ignore_adverts", "owner_ignore_adverts no"));
+    assert!(!is_ignoring("", ""));
+    let own = "priority 254\n owner_ignore_adverts";
+    assert!(!read_at(Version::NEWEST, "", own), "it is not the owner");
+    let own = "priority 255\n owner_ignore_adverts";
+    assert!(!read_at(Version::new(2, 3, 2), "", own));
+}
+
+#[test]
 fn a_file_stays_readable_when_its_keepalived_is_upgraded_and_downgraded() {
     let text = instance(
         "A",

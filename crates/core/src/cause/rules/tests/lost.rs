@@ -13,6 +13,17 @@ fn a_stronger_advert_before_the_loss_is_a_preemption() {
 }
 
 #[test]
+fn an_owner_that_ignores_adverts_is_preempted_by_no_node() {
+    let mut witness = witness();
+    advertise(&mut witness, AdvertOrigin::Foreign, 255, AT - 9_000, AT - 2);
+    let lost = Facts { ignores_adverts: true, is_final: true, ..Facts::lost(witness.clone()) };
+    assert_eq!(lost.kind(), Some(CauseKind::KeepalivedFault));
+    let gained = Facts { ignores_adverts: true, is_final: true, ..Facts::gained(witness) };
+    assert_eq!(gained.kind(), Some(CauseKind::Unknown));
+    assert_eq!(gained.answer().unwrap().evidence.peer, None);
+}
+
+#[test]
 fn adverts_after_the_loss_are_its_consequence() {
     let mut witness = witness();
     advertise(&mut witness, AdvertOrigin::Foreign, 150, AT + 600, AT + 600);

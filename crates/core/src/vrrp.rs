@@ -232,8 +232,6 @@ pub enum AdvertError {
     Interval,
     /// The version 2 authentication type is unknown, or contradicts the presence of an authentication header.
     Authentication,
-    /// An advert of version 3 has no address.
-    NoAddress,
     /// The length does not fit the number of addresses.
     Length,
     /// The trailer is of an unknown type, or its reserved bytes are not zero.
@@ -244,7 +242,7 @@ pub enum AdvertError {
 
 impl AdvertError {
     /// All errors.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 15] = [
         Self::Truncated,
         Self::IpVersion,
         Self::IpChecksum,
@@ -257,7 +255,6 @@ impl AdvertError {
         Self::Vrid,
         Self::Interval,
         Self::Authentication,
-        Self::NoAddress,
         Self::Length,
         Self::Trailer,
         Self::Checksum,
@@ -278,7 +275,6 @@ impl AdvertError {
             Self::Vrid => "vrid",
             Self::Interval => "interval",
             Self::Authentication => "authentication",
-            Self::NoAddress => "no-address",
             Self::Length => "length",
             Self::Trailer => "trailer",
             Self::Checksum => "checksum",
@@ -301,7 +297,6 @@ impl fmt::Display for AdvertError {
             Self::Vrid => "invalid virtual router id 0",
             Self::Interval => "invalid advert interval 0",
             Self::Authentication => "unknown authentication type",
-            Self::NoAddress => "an advert of version 3 has no address",
             Self::Length => "the length does not fit the number of addresses",
             Self::Trailer => "unknown trailer",
             Self::Checksum => "wrong VRRP checksum",
@@ -409,9 +404,6 @@ fn parts<'a>(
     count: u8,
     packet: &IpPacket<'a>,
 ) -> Result<Parts<'a>, AdvertError> {
-    if count == 0 && version == VrrpVersion::V3 {
-        return Err(AdvertError::NoAddress);
-    }
     let family = VrrpFamily::of(packet.source);
     let end = HEADER_LENGTH + usize::from(count) * family.address_length();
     let rest = match (version, family) {

@@ -217,6 +217,16 @@ fn a_forwarded_advert_is_refused_unless_it_is_unicast() {
 }
 
 #[test]
+fn an_advert_of_version_3_may_have_no_address() {
+    let mut packet =
+        vec![0x45, 0xc0, 0, 28, 0, 1, 0, 0, 255, 112, 0, 0, 192, 0, 2, 1, 224, 0, 0, 18];
+    packet.extend([0x31, 51, 150, 0, 0, 100, 0x38, 0x68]);
+    set_ip_checksum(&mut packet);
+    let advert = decode(&packet).unwrap();
+    assert_eq!((advert.vrid, advert.priority, advert.addresses().count()), (51, 150, 0));
+}
+
+#[test]
 fn each_wrong_field_has_its_own_error() {
     let v2 = |change: fn(&mut Vec<u8>)| changed(V2, change);
     assert_eq!(v2(|packet| packet[0] = 0x55), Err(AdvertError::IpVersion));
@@ -232,7 +242,6 @@ fn each_wrong_field_has_its_own_error() {
     assert_eq!(v2(|packet| packet[25] = 0), Err(AdvertError::Interval));
     assert_eq!(v2(|packet| packet[23] = 3), Err(AdvertError::Length));
     assert_eq!(v2(|packet| packet[22] = 151), Err(AdvertError::Checksum));
-    assert_eq!(changed(V3, |packet| packet[23] = 0), Err(AdvertError::NoAddress));
     assert_eq!(changed(V3_IPV6, |packet| packet[6] = 44), Err(AdvertError::Fragment));
     let mut packet = bytes(V2);
     packet[10] ^= 1;

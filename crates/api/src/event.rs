@@ -83,7 +83,7 @@ pub struct TransitionEvent {
     pub from: Option<String>,
     /// The role after.
     pub to: String,
-    /// Why the node read the role: `start`, `address`, `link`, `namespace`, `resync`, `config` or `audit`.
+    /// Why the node read the role: `start`, `address`, `link`, `namespace`, `resync`, `config`, `advert` or `audit`.
     pub trigger: String,
     /// Why the role changed. In the event stream, an event `cause` follows if it was not known yet.
     #[serde(flatten)]

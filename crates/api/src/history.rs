@@ -23,7 +23,7 @@ pub struct TransitionItem {
     pub from: Option<String>,
     /// The role after, or `removed` for an instance that is no longer configured.
     pub to: String,
-    /// Why the node read the role: `start`, `address`, `link`, `namespace`, `resync`, `config` or `audit`.
+    /// Why the node read the role: `start`, `address`, `link`, `namespace`, `resync`, `config`, `advert` or `audit`.
     pub trigger: String,
     /// Why the role changed.
     #[serde(flatten)]

@@ -60,6 +60,8 @@ pub struct AuditFacts {
     pub role: Role,
     /// The role that the node has published; `None` if it equals `role`.
     pub published: Option<Role>,
+    /// Whether adverts show the role, because the instance has no address.
+    pub is_advert_role: bool,
     /// The state file of Neutron's monitor; `None` where no state file is expected.
     pub file: Option<StateFileContent>,
     /// The delivery to the agent; `None` where the node does not notify an agent.
@@ -143,6 +145,7 @@ impl AuditFacts {
         Self {
             role,
             published: None,
+            is_advert_role: false,
             file: None,
             agent: None,
             reported: None,
@@ -171,7 +174,7 @@ impl AuditFacts {
             findings.extend(self.routing.findings());
         }
         findings.extend(self.keepalived_findings());
-        findings.extend(self.adverts.iter().flat_map(AdvertFacts::findings));
+        findings.extend(self.adverts.iter().flat_map(|facts| facts.findings(self.is_advert_role)));
         findings.extend(duplicates::finding(&self.role, &self.duplicates));
         findings.extend(self.fault_finding());
         findings.extend(self.monitor_process_finding());
@@ -193,6 +196,7 @@ impl AuditFacts {
     fn role_finding(&self) -> Option<Finding> {
         Some(match &self.role {
             Role::Primary | Role::Backup => return None,
+            Role::Unknown(_) if self.is_advert_role => return None,
             Role::Fault(fault @ Fault::NoNetns) => {
                 Finding::new(FindingKind::NamespaceMissing, fault.to_string())
             }
@@ -228,8 +232,10 @@ impl AuditFacts {
 
     fn keepalived_findings(&self) -> Vec<Finding> {
         let held = match self.role {
-            Role::Primary | Role::Partial { .. } => HeldAddresses::of_protocol(self.protocol),
-            Role::Backup | Role::Fault(_) | Role::Unknown(_) => HeldAddresses::None,
+            Role::Primary | Role::Partial { .. } if !self.is_advert_role => {
+                HeldAddresses::of_protocol(self.protocol)
+            }
+            _ => HeldAddresses::None,
         };
         self.keepalived.as_ref().map(|facts| facts.findings(held)).unwrap_or_default()
     }

@@ -35,11 +35,13 @@ pub enum Trigger {
     Config,
     /// The audit found that the node missed a change: a defect of vipwatch or of the kernel.
     Audit,
+    /// The adverts of an instance without addresses show another role.
+    Advert,
 }
 
 impl Trigger {
     /// All causes.
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Start,
         Self::Address,
         Self::Link,
@@ -47,6 +49,7 @@ impl Trigger {
         Self::Resync,
         Self::Config,
         Self::Audit,
+        Self::Advert,
     ];
 
     /// The trigger that `word` stands for; `None` for any other word.
@@ -63,6 +66,7 @@ impl Trigger {
             Self::Namespace => "namespace",
             Self::Resync => "resync",
             Self::Config => "config",
+            Self::Advert => "advert",
             Self::Audit => "audit",
         }
     }

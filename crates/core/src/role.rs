@@ -6,6 +6,8 @@
 //!   none held, a link missing or down ──▶ fault       none held ──▶ backup
 //! ```
 //!
+//! Without addresses, the adverts decide ([`LinkWitness::role`](crate::witness::LinkWitness::role)).
+//!
 //! The links are those of the addresses and, unless `dont_track_primary` is set, the one of the adverts. A VMAC link is
 //! judged by the link below it: keepalived creates it, brings it up, and removes it when it stops.
 
@@ -56,7 +58,8 @@ pub enum Role {
     Backup,
     /// The kernel holds no address of the instance, and cannot hold one.
     Fault(Fault),
-    /// The kernel could not be queried; the text is the reason.
+    /// The kernel could not be queried, or adverts do not show the role of an instance without addresses; the text is the
+    /// reason.
     Unknown(String),
 }
 

@@ -219,6 +219,7 @@ impl Node {
         let last_run = history::last_run(std::mem::take(&mut opened.roles));
         let store = Arc::new(StateStore::default());
         history::report_opened(&opened, &store, &history);
+        follower.table().set_adverts(Arc::clone(&store.witness));
         housekeeping::report_fallback(follower.table().watcher(), &store);
         let processes = Self::read_processes(&config, &store, &mut follower)?;
         let receiver_handle = ReceiverHandle::default();

@@ -179,7 +179,7 @@ pub struct StateStore {
     /// The changes of the cluster view, without heartbeats.
     pub cluster_changes: ChangeCounter,
     /// The captured adverts; empty without a node.
-    pub witness: WitnessTable,
+    pub witness: Arc<WitnessTable>,
     /// The other holders of addresses that the announcer has found.
     pub(crate) duplicates: DuplicateTable,
     epoch: OnceLock<Arc<str>>,

@@ -40,6 +40,7 @@ mod log;
 mod metrics;
 mod missing;
 mod monitors;
+mod no_addresses;
 mod node;
 mod node_exporter;
 mod node_receiver;

@@ -157,13 +157,15 @@ impl AdvertFacts {
             | u8::from(self.rejected.is_some()) << 7
     }
 
-    /// The findings.
-    pub(super) fn findings(&self) -> impl Iterator<Item = Finding> {
+    /// The findings. `is_advert_role`: the instance has no address.
+    pub(super) fn findings(&self, is_advert_role: bool) -> impl Iterator<Item = Finding> {
         let second = self.second_primary.as_ref().map(|host| {
-            Finding::new(
-                FindingKind::TwoPrimaries,
-                format!("this node holds the addresses, and {host} advertises them too"),
-            )
+            let text = if is_advert_role {
+                format!("this node advertises, and {host} does too")
+            } else {
+                format!("this node holds the addresses, and {host} advertises them too")
+            };
+            Finding::new(FindingKind::TwoPrimaries, text)
         });
         let stranger = self.stranger.as_ref().map(|host| {
             Finding::new(
@@ -319,14 +321,18 @@ impl AdvertQuestion<'_> {
     }
 
     fn silence(&self) -> Option<AdvertSilence> {
-        if *self.role != Role::Backup {
-            return None;
-        }
+        let has_addresses = self.own.addresses.as_ref().is_none_or(|own| !own.is_empty());
+        let role_since = match self.role {
+            Role::Backup => self.role_since,
+            // The silence itself made the role unknown.
+            Role::Unknown(_) if !has_addresses => Moment::new(Duration::ZERO),
+            _ => return None,
+        };
         let down_interval = self.down_interval;
         match self.witness.silence(self.key, self.own, down_interval, self.now) {
             // The instance itself may have held the addresses, and sent adverts that are not captured.
             Silence::Silent { time, is_probable } => {
-                let time = time.min(self.now.since(self.role_since));
+                let time = time.min(self.now.since(role_since));
                 let router = self.witness.router(self.key).filter(|_| is_probable);
                 let undecoded = router.map_or(0, |router| router.undecoded().count);
                 let silence = AdvertSilence { down_interval, undecoded };

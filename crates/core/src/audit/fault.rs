@@ -36,7 +36,8 @@ impl AuditFacts {
         let word = if undecoded > 0 { "probable" } else { "inferred" };
         // After its start, keepalived waits for the master-down interval.
         let had_time = self.keepalived_age.is_some_and(|age| age >= down_interval + SETTLE);
-        (self.role == Role::Backup && had_time).then(|| Finding::new(FindingKind::KeepalivedFault, format!(
+        let is_idle = matches!(self.role, Role::Backup | Role::Unknown(_));
+        (is_idle && had_time).then(|| Finding::new(FindingKind::KeepalivedFault, format!(
                 "{word}: keepalived (pid {}) runs and is probably in fault: no node has advertised for the \
                  master-down interval of {:.1} s, and it has not taken over",
                 running.pid,

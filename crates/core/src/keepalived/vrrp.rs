@@ -19,7 +19,7 @@ use super::routing::{RouteContext, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
 use super::version::Version;
 use super::vmac::{Placement, VmacLinks};
-use crate::vrrp::{VrrpAuthentication, VrrpVersion};
+use crate::vrrp::{VrrpAuthentication, VrrpFamily, VrrpVersion};
 use crate::{LinkName, NetnsName};
 
 /// The default of `priority` for an instance in state `MASTER`.
@@ -90,6 +90,8 @@ pub struct VrrpInstance {
     pub position: FilePosition,
     /// The name after `vrrp_instance`.
     pub name: String,
+    /// The family of its adverts.
+    pub family: VrrpFamily,
     /// `interface`: the link for advertisements; with a VMAC, the link below the VMAC. `None` if an instance with unicast
     /// peers leaves it out.
     pub interface: Option<LinkName>,
@@ -117,7 +119,7 @@ pub struct VrrpInstance {
     pub unicast_peers: Box<[IpAddr]>,
     /// The `vrrp_sync_group` of the instance; `None` if it is in none.
     pub sync_group: Option<Arc<str>>,
-    /// The virtual addresses, in the order of the file; at least one.
+    /// The virtual addresses, in the order of the file; empty only with `no_virtual_ipaddress`.
     pub addresses: Vec<VirtualAddress>,
     /// Whether the virtual routes contain an IPv6 default route.
     pub has_ipv6_gateway: bool,
@@ -244,17 +246,15 @@ impl InstanceBuilder<'_> {
             return self.leave_out(draft, "has a VMAC with a name that cannot be known");
         };
         let addresses = self.addresses(&placement);
-        if addresses.is_empty() && draft.has_no_address {
-            let message = Message::about(name, "has no virtual address, and so is not followed");
-            return self.reject(Problem::note(draft.position, message));
-        }
-        if addresses.is_empty() {
+        let has_none = draft.advertised.is_empty() && draft.excluded.is_empty();
+        if addresses.is_empty() && !(has_none && draft.has_no_address) {
             return self.leave_out(draft, "has no virtual address to watch");
         }
         let protocol = self.protocol(draft, family);
         Some(VrrpInstance {
             position: draft.position,
             name: name.clone(),
+            family: if family == Family::V6 { VrrpFamily::V6 } else { VrrpFamily::V4 },
             interface,
             tracks_interface: !draft.ignores_interface_faults,
             multicast_group: draft

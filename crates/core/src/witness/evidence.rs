@@ -7,10 +7,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{LinkWitness, RouterKey, RouterWitness, SourceRecord};
-use crate::Moment;
+use super::{AdvertOrigin, LinkWitness, RouterKey, RouterWitness, SourceRecord};
+use crate::audit::SETTLE;
 use crate::keepalived::{AuthHmac, AuthHmacMode};
 use crate::vrrp::{VrrpAuthentication, VrrpVersion};
+use crate::{Moment, Role};
 
 /// How long no source has sent an advert for a virtual router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,44 @@ impl RouterWitness {
     }
 }
 
+/// Why the role of an instance without addresses is not known.
+pub const UNHEARD: &str = "no advert of this node or another one shows it";
+
 impl LinkWitness {
+    /// The role of an instance without addresses: who sends its adverts. `expected` is its master-down interval. `None`: that
+    /// is not known yet, as during an election.
+    pub fn role(
+        &self,
+        key: RouterKey,
+        own: &OwnSettings,
+        expected: Duration,
+        now: Moment,
+    ) -> Option<Role> {
+        let router = self.router(key)?;
+        let judged_at = self.judged_at(now);
+        let newest = |origin| {
+            let records = router.advertising(judged_at).filter(|one| own.concerns(one));
+            records.filter(|one| one.origin == origin).max_by_key(|one| one.at)
+        };
+        match (newest(AdvertOrigin::Own), newest(AdvertOrigin::Foreign)) {
+            // A primary that steps back sends nothing about it.
+            (Some(own), Some(foreign))
+                if own.at < foreign.at && judged_at.since(own.at) > own.interval * 3 / 2 =>
+            {
+                Some(Role::Backup)
+            }
+            (Some(_), _) => Some(Role::Primary),
+            (None, Some(_)) => Some(Role::Backup),
+            (None, None) => {
+                let heard = router.sources().iter().map(|one| one.at).max();
+                let lost = self.overrun().map(|overrun| overrun.to);
+                let from = heard.max(lost).unwrap_or(self.since()).max(self.since());
+                let is_silent = judged_at.since(from) >= expected + SETTLE;
+                is_silent.then(|| Role::Unknown(UNHEARD.to_owned()))
+            }
+        }
+    }
+
     /// How long no source has advertised a followed virtual router to the instance with the settings `own`. `expected` is
     /// the master-down interval of the instance; with another interval in the last advert, the longer time
     /// counts.

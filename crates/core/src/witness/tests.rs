@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::Role;
 use crate::vrrp::{VrrpAuthentication, VrrpVersion};
 
 const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4, kind: AdvertKind::Multicast };
@@ -383,6 +384,34 @@ fn missing_adverts_and_jitter_are_measured_within_a_series() {
     witness.drained(at(60_500), 7);
     observe(&mut witness, PEER, 63_000);
     assert_eq!(router(&witness).sources()[0].lost, 2);
+}
+
+#[test]
+fn the_role_of_an_instance_without_addresses_is_that_of_the_sender_of_its_adverts() {
+    let mut witness = witness();
+    let role = |witness: &mut LinkWitness, now| {
+        witness.drained(at(now), 0);
+        witness.role(KEY, &OwnSettings::default(), Duration::from_millis(3_600), at(now))
+    };
+    let unknown = Some(Role::Unknown(UNHEARD.to_owned()));
+    assert_eq!(role(&mut witness, 4_500), None, "an advert may still come");
+    assert_eq!(role(&mut witness, 4_600), unknown);
+    observe(&mut witness, PEER, 5_000);
+    assert_eq!(role(&mut witness, 6_000), Some(Role::Backup));
+    let own = Sender { last_octet: 10, priority: 150, ..PEER };
+    observe_from(&mut witness, own, AdvertOrigin::Own, 6_100);
+    assert_eq!(role(&mut witness, 6_200), Some(Role::Primary), "it preempted the peer");
+    observe(&mut witness, PEER, 6_300);
+    assert_eq!(role(&mut witness, 7_400), Some(Role::Primary), "both advertise");
+    observe(&mut witness, PEER, 7_300);
+    assert_eq!(role(&mut witness, 7_700), Some(Role::Backup), "it has stepped back");
+    observe(&mut witness, Sender { priority: 0, ..PEER }, 8_000);
+    observe_from(&mut witness, Sender { priority: 0, ..own }, AdvertOrigin::Own, 8_000);
+    assert_eq!(role(&mut witness, 12_500), None, "the election");
+    assert_eq!(role(&mut witness, 12_700), unknown);
+    witness.drained(at(13_000), 1);
+    assert_eq!(role(&mut witness, 17_500), None, "adverts were lost");
+    assert_eq!(role(&mut witness, 17_600), unknown);
 }
 
 #[test]

@@ -34,7 +34,11 @@ pub(super) fn gather(
         Ok(snapshot) => instance.role(&watched, snapshot),
         Err(role) => role.clone(),
     };
-    let mut facts = AuditFacts::new(role);
+    let is_advert_role = snapshot.is_ok() && !instance.has_addresses();
+    let has_fault = matches!(role, Role::Fault(_));
+    // The instance table looks at the adverts often enough.
+    let role = if is_advert_role && !has_fault { entry.role.clone() } else { role };
+    let mut facts = AuditFacts { is_advert_role, ..AuditFacts::new(role) };
     if facts.role != entry.role && snapshot.is_ok() {
         facts.published = Some(entry.role.clone());
     }

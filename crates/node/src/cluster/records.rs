@@ -159,7 +159,8 @@ pub(super) fn bucket(node: &ClusterName, entry: &InstanceEntry) -> Bucket {
     if let Some(group) = group.and_then(|group| InstanceId::of_name(group).ok()) {
         return Bucket::Configured(group);
     }
-    match router_key(config) {
+    // Nodes recognize each other's group by a common address.
+    match router_key(config).filter(|_| config.has_addresses()) {
         Some(key) => Bucket::Vrrp { is_ipv6: key.family == VrrpFamily::V6, vrid: key.vrid },
         None => Bucket::Alone { node: node.clone(), instance: config.id.clone() },
     }

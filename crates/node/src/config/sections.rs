@@ -11,6 +11,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use vipwatch_cluster::key::ClusterName;
 use vipwatch_core::keepalived::{FilePosition, StartupDelay, VirtualAddress, VrrpInstance};
+use vipwatch_core::vrrp::VrrpFamily;
 use vipwatch_core::{InstanceId, LinkName, NetnsName};
 use vipwatch_linux::account::{AccountKind, id};
 
@@ -179,6 +180,7 @@ impl Config {
         let vrrp = VrrpInstance {
             position: FilePosition { file: 0, line: errors.line(offset) },
             name: id.to_string(),
+            family: VrrpFamily::of(first.cidr.addr()),
             interface: Some(link.unwrap_or(first.link)),
             tracks_interface: false,
             multicast_group: None,

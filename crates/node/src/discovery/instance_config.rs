@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use vipwatch_core::keepalived::{VirtualAddress, VrrpInstance};
 use vipwatch_core::role::role_of;
 use vipwatch_core::snapshot::Snapshot;
+use vipwatch_core::vrrp::VrrpFamily;
 use vipwatch_core::{InstanceId, LinkName, NetnsName, Role};
 use vipwatch_linux::netns::DIRECTORY;
 
@@ -65,17 +66,27 @@ impl InstanceConfig {
 
     /// The links without which no watched address can be held; the one of the adverts comes first.
     pub fn required_links(&self) -> impl Iterator<Item = LinkName> {
-        let tracked = self.vrrp.interface.filter(|_| self.vrrp.tracks_interface);
+        let is_tracked = self.vrrp.tracks_interface || !self.has_addresses();
+        let tracked = self.vrrp.interface.filter(|_| is_tracked);
         tracked.into_iter().chain(self.watched_addresses().map(VirtualAddress::required_link))
     }
 
-    /// The role in a snapshot; `watched` are the links and addresses of [`Self::watched`].
+    /// The role that a snapshot shows; `watched` are the links and addresses of [`Self::watched`].
     pub fn role(&self, watched: &[(LinkName, IpNet)], snapshot: &Snapshot) -> Role {
-        role_of(watched, self.required_links(), snapshot)
+        let role = role_of(watched, self.required_links(), snapshot);
+        if self.has_addresses() || role != Role::Backup {
+            return role;
+        }
+        Role::Unknown("it has no address, and only a node captures its adverts".to_owned())
     }
 
     fn watched_addresses(&self) -> impl Iterator<Item = &VirtualAddress> {
         self.vrrp.addresses.iter().filter(|address| self.watches(address))
+    }
+
+    /// Whether addresses decide the role. Without any (`no_virtual_ipaddress`), adverts do.
+    pub fn has_addresses(&self) -> bool {
+        !self.vrrp.addresses.is_empty()
     }
 
     /// The group of an instance that no `[[group]]` names: the id of a Neutron router, which is the same on all nodes, or
@@ -92,7 +103,8 @@ impl InstanceConfig {
         }
         ips.sort_unstable();
         ips.dedup();
-        let family = if ips.iter().all(IpAddr::is_ipv4) { "ipv4" } else { "ipv6" };
+        let is_v4 = ips.first().map_or(self.vrrp.family == VrrpFamily::V4, IpAddr::is_ipv4);
+        let family = if is_v4 { "ipv4" } else { "ipv6" };
         let vrid = self.vrrp.vrid.map_or_else(|| "-".to_owned(), |vrid| vrid.to_string());
         let ips: Vec<String> = ips.iter().map(ToString::to_string).collect();
         Cow::Owned(format!("{family}/{vrid}/{}", ips.join(",")))

@@ -24,7 +24,7 @@ use std::time::Duration;
 use vipwatch_core::cause::{
     AdvertEvidence, CauseQuestion, PreviousCause, ProcessEvidence, UnknownReason,
 };
-use vipwatch_core::{Cause, CauseKind, InstanceId};
+use vipwatch_core::{Cause, CauseKind, InstanceId, RoleKind, Trigger};
 use vipwatch_linux::clock;
 use vipwatch_linux::netns_watcher::ChangerMark;
 
@@ -271,7 +271,8 @@ impl Node {
             startup_delay: instance.vrrp.startup_delay.after_start,
             is_final: evidence.is_final,
         };
-        let Some(cause) = question.answer().map(Arc::new) else {
+        let answer = question.answer().map(|cause| without_addresses(transition, cause));
+        let Some(cause) = answer.map(Arc::new) else {
             // All evidence of its own was read, and explains nothing.
             let is_complete = evidence.has_processes && evidence.adverts.is_some();
             return evidence.of_partner.clone().filter(|_| is_complete);
@@ -362,6 +363,18 @@ impl Node {
             EvidenceUpdate::OwnAdvertLate(id) => self.check_processes(&id),
         }
     }
+}
+
+/// Replaces a cause that only addresses can have, for an instance without any.
+fn without_addresses(transition: &Transition, cause: Cause) -> Cause {
+    let is_of_addresses = matches!(cause.kind, CauseKind::AddressAdded | CauseKind::AddressRemoved)
+        || cause.evidence.unknown == Some(UnknownReason::ProcessNotNamed);
+    // An election explains no role that was not known before.
+    let was_unknown = transition.from == Some(RoleKind::Unknown);
+    let is_wrong = !transition.instance.has_addresses()
+        && transition.trigger == Trigger::Advert
+        && (is_of_addresses || was_unknown);
+    if is_wrong { Cause::unknown(UnknownReason::NoEvidence) } else { cause }
 }
 
 /// Whether a cause rests on facts, and not on their absence.

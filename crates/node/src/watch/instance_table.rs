@@ -39,6 +39,7 @@ use self::interest::Interest;
 use self::netns_entry::{FollowedInstance, NetnsEntry};
 use self::pending_read::PendingRead;
 use crate::discovery::InstanceConfig;
+use crate::witness::WitnessTable;
 
 /// How many snapshots of one namespace events may trigger: `burst` at once, and `per_second` in the long run. One
 /// snapshot takes some tens of microseconds.
@@ -52,6 +53,9 @@ const SLOW_SNAPSHOT_PAUSE_TIMES: u32 = 4;
 /// How long a difference that the audit has found waits for an event that explains it. The kernel shows a change before it
 /// reports the event, and the process that makes the change may be interrupted in between.
 const AUDIT_SETTLE: Duration = Duration::from_secs(1);
+
+/// Time between two looks at the adverts of instances without addresses.
+const ADVERTS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// `EINVAL`: how the kernel ends the dump of a namespace that was deleted meanwhile.
 const EINVAL: i32 = 22;
@@ -102,6 +106,10 @@ pub struct InstanceTable {
     /// The namespaces that must be read, and why: the rate limit delays them, or they changed while they were
     /// read.
     pending: BTreeMap<Name, PendingRead>,
+    /// The adverts, which decide the role of an instance without addresses; `None` without a node.
+    adverts: Option<Arc<WitnessTable>>,
+    /// When they are looked at; `None` without such an instance.
+    next_adverts: Option<Moment>,
     /// How many snapshots were taken.
     snapshots: u64,
     /// The namespaces with watched links that have appeared, gone or changed their state since the caller has taken them.
@@ -129,11 +137,18 @@ impl InstanceTable {
             is_resyncing: false,
             resyncs: 0,
             pending: BTreeMap::new(),
+            adverts: None,
+            next_adverts: None,
             snapshots: 0,
             changed_links: BTreeSet::new(),
             has_address_changes: false,
             recent_states: Arc::from([]),
         }
+    }
+
+    /// Takes the role of instances without addresses from these adverts.
+    pub(crate) fn set_adverts(&mut self, adverts: Arc<WitnessTable>) {
+        self.adverts = Some(adverts);
     }
 
     /// The source of the events.
@@ -167,7 +182,7 @@ impl InstanceTable {
             let ready = self.entries.get(name)?.ready_at();
             Some(read.settles_at().map_or(ready, |at| at.max(ready)))
         };
-        self.pending.iter().filter_map(due).min()
+        self.pending.iter().filter_map(due).chain(self.next_adverts).min()
     }
 
     /// The address changes without a role change since the last call. They are newer than every role change
@@ -210,6 +225,7 @@ impl InstanceTable {
                 NetnsEvent::Lost => is_lost = true,
             }
         }
+        self.request_advert_reads();
         let mut changes = Vec::new();
         let located = if is_lost {
             self.locate_namespaces(&ChangedNames::Any)
@@ -238,13 +254,27 @@ impl InstanceTable {
         Ok(changes)
     }
 
+    /// Has the namespaces of instances without addresses read, if the adverts are due. Nothing reports a new advert.
+    fn request_advert_reads(&mut self) {
+        let now = clock::now();
+        if self.next_adverts.is_none_or(|due| now < due) {
+            return;
+        }
+        self.next_adverts = Some(now + ADVERTS_INTERVAL);
+        for (name, _) in self.entries.iter().filter(|(_, entry)| entry.needs_adverts()) {
+            let read = || PendingRead::new(Trigger::Advert);
+            self.pending.entry(name.clone()).or_insert_with(read);
+        }
+    }
+
     /// Has the namespace read by the next [`Self::read`], because the audit found that a role is wrong.
     ///
     /// An event that is queued by then explains the difference: `read` reads the events first, and the trigger
     /// is then that of the event. If there is none, the difference waits for it for a second. A change without an event
     /// has the trigger [`Trigger::Audit`].
     pub fn request_snapshot(&mut self, name: Option<NetnsName>) {
-        self.pending.entry(name).or_insert_with(|| PendingRead::new(Trigger::Audit));
+        let read = PendingRead::new(Trigger::Audit);
+        self.pending.entry(name).and_modify(|known| known.join(&read)).or_insert(read);
     }
 
     /// Takes the published roles of the instances in a namespace for the known ones, so that the next read reports those
@@ -342,13 +372,15 @@ impl InstanceTable {
             }
             Err(error) => Err(Role::Unknown(error.to_string())),
         };
-        let differs = |member: &FollowedInstance| member.is_changed_by(snapshot.as_ref());
+        let adverts = self.adverts.as_deref();
+        let differs = |member: &FollowedInstance| member.is_changed_by(snapshot.as_ref(), adverts);
         if read.must_settle() && entry.members.iter().any(differs) {
             self.pending.insert(name.clone(), read.clone().settling(now + AUDIT_SETTLE));
             return;
         }
         for member in &mut entry.members {
-            changes.extend(member.update(snapshot.as_ref(), read, &mut self.recent_states));
+            let recent = &mut self.recent_states;
+            changes.extend(member.update(snapshot.as_ref(), adverts, read, recent));
             self.has_address_changes |= member.has_address_change;
         }
     }

@@ -10,7 +10,8 @@ use vipwatch_core::vrrp::{AdvertKind, VrrpFamily, VrrpVersion};
 use vipwatch_core::witness::{
     LinkWitness, OwnSettings, RouterKey, RouterWitness, master_down_interval,
 };
-use vipwatch_core::{LinkName, NetnsName};
+use vipwatch_core::{LinkName, NetnsName, Role};
+use vipwatch_linux::clock;
 
 use crate::discovery::InstanceConfig;
 
@@ -117,6 +118,24 @@ impl WitnessTable {
         Some(read(InstanceEvidence { status, has_sent, has_membership, witness, key }))
     }
 
+    /// The role of an instance without addresses; `None` if its adverts do not show it yet.
+    pub(crate) fn role(&self, instance: &InstanceConfig) -> Option<Role> {
+        let role = |InstanceEvidence { status, witness, key, .. }: InstanceEvidence<'_>| {
+            let (own, down_interval) =
+                (configured_settings(instance), expected_down_interval(instance));
+            match status {
+                CaptureStatus::Running => witness.role(key, &own, down_interval, clock::now()),
+                CaptureStatus::Refused(error) | CaptureStatus::Failed(error) => {
+                    Some(Role::Unknown(format!("its adverts are not captured: {error}")))
+                }
+                // The kernel says more about these.
+                CaptureStatus::NoNetns | CaptureStatus::NoLink | CaptureStatus::LinkDown => None,
+            }
+        };
+        let not_captured = || Some(Role::Unknown("its adverts are not captured".to_owned()));
+        self.read(instance, role).unwrap_or_else(not_captured)
+    }
+
     /// Changes the evidence.
     pub(super) fn change<T>(
         &self,
@@ -130,7 +149,8 @@ impl WitnessTable {
 pub(crate) fn router_key(instance: &InstanceConfig) -> Option<RouterKey> {
     let addresses = &instance.vrrp.addresses;
     let advertised = addresses.iter().find(|address| !address.is_excluded);
-    let family = VrrpFamily::of(advertised.or(addresses.first())?.cidr.addr());
+    let first = advertised.or(addresses.first());
+    let family = first.map_or(instance.vrrp.family, |first| VrrpFamily::of(first.cidr.addr()));
     let is_unicast = instance.vrrp.protocol.is_some_and(|protocol| protocol.is_unicast);
     let kind = if is_unicast { AdvertKind::Unicast } else { AdvertKind::Multicast };
     Some(RouterKey { vrid: instance.vrrp.vrid?, family, kind })

@@ -71,6 +71,8 @@ pub(super) fn wanted_links(
         let Some(key) = router_key(instance) else { continue };
         let Some(link) = LinkKey::of(instance) else { continue };
         let Some(mode) = config.mode(link.link) else { continue };
+        // Only its own adverts show that an instance without addresses is primary.
+        let mode = if instance.has_addresses() { mode } else { CaptureMode::ReceivedAndSent };
         let routed = match key.kind {
             AdvertKind::Unicast => RoutedAdverts::Accepted,
             AdvertKind::Multicast => RoutedAdverts::Refused,
@@ -82,6 +84,9 @@ pub(super) fn wanted_links(
             groups: VRRP_GROUPS.map(Mac::of_group).into(),
             adverts_per_second: 0.0,
         });
+        if mode == CaptureMode::ReceivedAndSent {
+            link.mode = mode;
+        }
         link.groups.extend(instance.vrrp.multicast_group.map(Mac::of_group));
         link.routers.push((key, routed));
         link.instances.push(Arc::clone(instance));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use vipwatch_core::Role;
 use vipwatch_core::keepalived::{FilePosition, StartupDelay, VirtualAddress, VrrpInstance};
+use vipwatch_core::vrrp::VrrpFamily;
 use vipwatch_node::discovery::{InstanceConfig, Origin};
 use vipwatch_node::state::InstanceEntry;
 use vipwatch_node::view::{ApiContext, keepalived_metrics, metrics};
@@ -18,6 +19,7 @@ fn instance(id: &str, name: &str) -> InstanceConfig {
     let vrrp = VrrpInstance {
         position: FilePosition { file: 0, line: 1 },
         name: name.to_owned(),
+        family: VrrpFamily::V4,
         interface: Some(link),
         tracks_interface: true,
         multicast_group: None,

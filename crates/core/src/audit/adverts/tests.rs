@@ -129,7 +129,7 @@ fn an_advert_that_cannot_be_decoded_is_neither_a_primary_nor_silence() {
     // Three intervals after the last one there is silence, as far as that can be known.
     witness.drained(at(24_700), 0);
     let facts = AdvertFacts::of(&question(&witness, &own, 24_700));
-    let finding = facts.findings().next().unwrap();
+    let finding = facts.findings(false).next().unwrap();
     assert_eq!(finding.kind, FindingKind::NoPrimary);
     let text = "probable: no node has advertised for the master-down interval of 3.6 s, after adverts that cannot be \
                 decoded (15 in all)";
@@ -139,7 +139,7 @@ fn an_advert_that_cannot_be_decoded_is_neither_a_primary_nor_silence() {
     observe(&mut witness, &packet(100, 50), 25..=26);
     witness.drained(at(31_000), 0);
     let facts = AdvertFacts::of(&question(&witness, &own, 31_000));
-    assert!(facts.findings().next().unwrap().text.starts_with("no node has advertised"));
+    assert!(facts.findings(false).next().unwrap().text.starts_with("no node has advertised"));
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn rejected(auth_hmac: Option<AuthHmac>, is_signed: bool, offset: i64) -> Option
     let silence = witness.silence(key, &own, question.down_interval, at(5_500));
     assert_eq!(silence, Silence::Advertised, "a dropped advert is no silence");
     let facts = AdvertFacts::of(&question);
-    let mut findings = facts.findings().map(|finding| (finding.kind, finding.text));
+    let mut findings = facts.findings(false).map(|finding| (finding.kind, finding.text));
     let first = findings.next();
     assert_eq!(findings.next(), None);
     first.map(|(kind, text)| {
@@ -391,7 +391,7 @@ fn settings_of_a_peer_that_differ_are_found() {
     };
     let facts = AdvertFacts::of(&question);
     assert_eq!(facts.kinds(), 8);
-    let texts: Vec<String> = facts.findings().map(|finding| finding.text).collect();
+    let texts: Vec<String> = facts.findings(false).map(|finding| finding.text).collect();
     assert_eq!(
         texts,
         [
@@ -430,7 +430,7 @@ fn adverts_of_the_primary_that_are_missing_are_found_until_the_loss_ends() {
     let facts = AdvertFacts::of(&question);
     assert_eq!(facts.kinds(), 16);
     let text = "3 of 25 adverts of 192.0.2.11 (priority 100) within the last 60 s are missing";
-    assert_eq!(facts.findings().next().unwrap().text, text);
+    assert_eq!(facts.findings(false).next().unwrap().text, text);
     let mut overrun = witness.clone();
     overrun.drained(at(27_000), 1);
     assert_eq!(names(&overrun, &Role::Backup, 0, 27_000), [""; 0], "the capture lost adverts");

@@ -412,8 +412,13 @@ fn an_instance_without_addresses_on_purpose_is_no_fault_of_the_file() {
     let read = |program, problems: &mut Vec<Problem>| {
         configuration(Source::alone(text.to_owned()), &mut (), program, problems)
     };
-    assert!(!read(Program::default(), &mut problems).is_refused);
-    assert_eq!((problems.len(), problems[0].impact), (1, Impact::Note));
+    let followed = read(Program::default(), &mut problems).instances.remove(0);
+    assert_eq!((followed.addresses.len(), followed.family), (0, VrrpFamily::V4));
+    assert!(problems.is_empty(), "{problems:?}");
+    let v6 = text.replace("version 3", "native_ipv6");
+    assert_eq!(self::read(&v6).0.instances[0].family, VrrpFamily::V6);
+    let plain = text.replace("version 3\n no_virtual_ipaddress", "");
+    assert!(self::read(&plain).0.instances.is_empty(), "keepalived warns of it");
     assert!(
         read(Program { version: Version::new(2, 2, 7), ..Program::default() }, &mut problems)
             .is_refused

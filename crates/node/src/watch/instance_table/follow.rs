@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vipwatch_core::{InstanceId, NetnsName, Trigger};
+use vipwatch_linux::clock;
 use vipwatch_linux::inotify::ChangedNames;
 use vipwatch_linux::netns::{self, NetnsId};
 
 use super::netns_entry::{FollowedInstance, NetnsEntry, locate};
 use super::pending_read::PendingRead;
-use super::{InstanceTable, Name, RoleChange};
+use super::{ADVERTS_INTERVAL, InstanceTable, Name, RoleChange};
 use crate::discovery::InstanceConfig;
 use crate::packed::pack;
 
@@ -62,6 +63,10 @@ impl InstanceTable {
         for entry in self.entries.values_mut() {
             entry.interest.set_watched(entry.members.iter());
         }
+        let needs_adverts =
+            self.adverts.is_some() && self.entries.values().any(NetnsEntry::needs_adverts);
+        self.next_adverts =
+            needs_adverts.then(|| self.next_adverts.unwrap_or(clock::now() + ADVERTS_INTERVAL));
         changed
     }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 use vipwatch_core::role::{AddressState, address_state};
 use vipwatch_core::snapshot::Snapshot;
+use vipwatch_core::witness::UNHEARD;
 use vipwatch_core::{Fault, LinkName, Moment, NetnsName, RateLimiter, Role, Trigger};
+use vipwatch_linux::clock;
 use vipwatch_linux::netns::{Netns, NetnsError};
 use vipwatch_linux::netns_query::NetnsRef;
 use vipwatch_linux::netns_watcher::NetnsWatcher;
@@ -17,6 +19,10 @@ use super::interest::Interest;
 use super::pending_read::PendingRead;
 use super::{AddressChange, RoleChange, SNAPSHOT_RATE};
 use crate::discovery::InstanceConfig;
+use crate::witness::WitnessTable;
+
+/// Time that the witness has to open its sockets and hear adverts, before an instance gets its first role without them.
+const FIRST_ADVERTS: Duration = Duration::from_secs(4);
 
 /// A namespace and its instances.
 #[derive(Debug)]
@@ -57,7 +63,12 @@ impl NetnsEntry {
     ) {
         let Err(role) = &self.location else { return };
         let members = self.members.iter_mut();
-        changes.extend(members.filter_map(|member| member.update(Err(role), read, recent)));
+        changes.extend(members.filter_map(|member| member.update(Err(role), None, read, recent)));
+    }
+
+    /// Whether adverts decide the role of a member.
+    pub(super) fn needs_adverts(&self) -> bool {
+        self.members.iter().any(|member| !member.instance.has_addresses())
     }
 
     /// When events may trigger the next snapshot.
@@ -95,11 +106,12 @@ pub(super) struct FollowedInstance {
     pub(super) instance: Arc<InstanceConfig>,
     /// The addresses that decide its role.
     pub(super) watched: Box<[(LinkName, IpNet)]>,
-    /// `None` until the namespace is read for the first time.
+    /// `None` until the namespace is read for the first time, or adverts show the role of an instance without addresses.
     role: Option<Role>,
     /// The state of each watched address; empty if the kernel could not be read. Shared with the published
     /// state.
     addresses: Arc<[AddressState]>,
+    followed_since: Moment,
     /// Whether `addresses` has changed since it was last reported.
     pub(super) has_address_change: bool,
 }
@@ -111,7 +123,15 @@ impl FollowedInstance {
         let Some(known) = known else {
             let watched = instance.watched();
             let addresses = Arc::from([]);
-            let new = Self { instance, watched, role: None, addresses, has_address_change: false };
+            let (role, followed_since) = (None, clock::now());
+            let new = Self {
+                instance,
+                watched,
+                role,
+                addresses,
+                followed_since,
+                has_address_change: false,
+            };
             return (new, false);
         };
         if Arc::ptr_eq(&known.instance, &instance) {
@@ -133,14 +153,40 @@ impl FollowedInstance {
     }
 
     /// Whether [`Self::update`] would change the role.
-    pub(super) fn is_changed_by(&self, snapshot: Result<&Snapshot, &Role>) -> bool {
-        self.role.as_ref() != Some(&self.role_in(snapshot))
+    pub(super) fn is_changed_by(
+        &self,
+        snapshot: Result<&Snapshot, &Role>,
+        adverts: Option<&WitnessTable>,
+    ) -> bool {
+        let role = self.role_in(snapshot, adverts);
+        role.is_some_and(|role| self.role.as_ref() != Some(&role))
     }
 
-    fn role_in(&self, snapshot: Result<&Snapshot, &Role>) -> Role {
-        match snapshot {
+    /// `None` if an instance without addresses has no role yet.
+    fn role_in(
+        &self,
+        snapshot: Result<&Snapshot, &Role>,
+        adverts: Option<&WitnessTable>,
+    ) -> Option<Role> {
+        let role = match snapshot {
             Ok(snapshot) => self.instance.role(&self.watched, snapshot),
-            Err(role) => role.clone(),
+            Err(role) => return Some(role.clone()),
+        };
+        let Some(adverts) = adverts.filter(|_| !self.instance.has_addresses()) else {
+            return Some(role);
+        };
+        if matches!(role, Role::Fault(_)) {
+            return Some(role);
+        }
+        let shown = adverts.role(&self.instance);
+        let is_new = clock::now().since(self.followed_since) < FIRST_ADVERTS;
+        match (shown, &self.role) {
+            (None | Some(Role::Unknown(_)), None) if is_new => None,
+            (Some(role), _) => Some(role),
+            // keepalived becomes backup after a fault.
+            (None, Some(Role::Fault(_))) => Some(Role::Backup),
+            (None, Some(known)) => Some(known.clone()),
+            (None, None) => Some(Role::Unknown(UNHEARD.to_owned())),
         }
     }
 
@@ -149,10 +195,15 @@ impl FollowedInstance {
     pub(super) fn update(
         &mut self,
         snapshot: Result<&Snapshot, &Role>,
+        adverts: Option<&WitnessTable>,
         read: &PendingRead,
         recent: &mut Arc<[AddressState]>,
     ) -> Option<RoleChange> {
-        let to = self.role_in(snapshot);
+        if read.trigger == Trigger::Advert && self.instance.has_addresses() {
+            // An event follows.
+            return None;
+        }
+        let to = self.role_in(snapshot, adverts)?;
         self.update_addresses(snapshot.ok(), &to, recent);
         if self.role.as_ref() == Some(&to) {
             return None;
@@ -162,7 +213,14 @@ impl FollowedInstance {
         let trigger = match (&from, &to, read.trigger) {
             (None, ..) => Trigger::Start,
             // When a link is deleted, the kernel reports the loss of its addresses first.
-            (_, Role::Fault(fault), Trigger::Address) if *fault != Fault::NoNetns => Trigger::Link,
+            (_, Role::Fault(fault), Trigger::Address | Trigger::Advert)
+                if *fault != Fault::NoNetns =>
+            {
+                Trigger::Link
+            }
+            (Some(Role::Fault(_)), _, Trigger::Advert) => Trigger::Link,
+            (Some(Role::Fault(_)), ..) | (_, Role::Fault(_), _) => read.trigger,
+            _ if !self.instance.has_addresses() => Trigger::Advert,
             _ => read.trigger,
         };
         let (instance, addresses) = (Arc::clone(&self.instance), Arc::clone(&self.addresses));

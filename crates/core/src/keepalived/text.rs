@@ -72,14 +72,14 @@ pub(super) fn words(line: &str) -> Vec<String> {
 const SECRETS: [(&str, usize); 3] = [("auth_pass", 1), ("password", 1), ("key", 2)];
 
 /// Overwrites the secret in a line, up to a `}`. Blanks, quotes and braces outside of quotes stay: they decide how the
-/// line is split.
-pub(super) fn hide_secret(line: &mut String) {
+/// line is split. Returns whether the line is one for a secret.
+pub(super) fn hide_secret(line: &mut String) -> bool {
     let mut words = line.split(SPACES).filter(|word| !word.is_empty());
     let first = words.next().unwrap_or_default().trim_matches('"');
     let Some((_, words_before)) = SECRETS.iter().find(|(name, _)| {
         first.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['{', '"']))
     }) else {
-        return;
+        return false;
     };
     let (mut words_before, mut is_in_word, mut is_quoted) = (*words_before, false, false);
     let hidden = line.chars().map(|c| {
@@ -95,6 +95,26 @@ pub(super) fn hide_secret(line: &mut String) {
         if is_kept || words_before > 0 { c } else { '*' }
     });
     *line = hidden.collect();
+    true
+}
+
+/// A line for a comparison: one `*` stands for each secret, whatever its length. Blanks around braces do not remain.
+pub fn without_secrets(line: &str) -> String {
+    let mut rest = Some(line.to_owned());
+    let mut parts = Vec::new();
+    while let Some(mut text) = rest.filter(|text| !text.is_empty()) {
+        if hide_secret(&mut text)
+            && let Some((before, hidden)) = text.split_once('*')
+        {
+            // Braces in quotes are hidden.
+            let end = hidden.find('}').map_or("", |at| &hidden[at..]);
+            text = format!("{}*{end}", before.trim_end_matches(['{', '"']));
+        }
+        let (first, others) = split_at_brace(&text);
+        parts.push(first.to_owned());
+        rest = others.map(str::to_owned);
+    }
+    parts.join(" ")
 }
 
 /// Splits a line before its first brace outside of quotes, or after a brace at its start. Returns the first
@@ -171,6 +191,22 @@ mod tests {
         assert_eq!(hidden("key\t7\t\"a }\""), "key\t7\t\"* *\"");
         assert_eq!(hidden("keys 7 x"), "keys 7 x");
         assert_eq!(hidden("virtual_ipaddress { 10.0.0.1 }"), "virtual_ipaddress { 10.0.0.1 }");
+    }
+
+    #[test]
+    fn lines_that_differ_in_their_secrets_alone_are_equal_without_them() {
+        for line in ["auth_pass SECRET", "{ auth_pass SECRET }", "password SECRET", "{key 7 SECRET}"]
+        {
+            let with = |secret: &str| without_secrets(&line.replace("SECRET", secret));
+            for secret in ["*", "**", "longer", "\"a } b\"", "{a"] {
+                assert_eq!(with(secret), with("x"), "{line} {secret}");
+            }
+        }
+        assert_eq!(without_secrets("key 7 x"), "key 7 *");
+        assert_ne!(without_secrets("key 7 x"), without_secrets("key 8 x"));
+        assert_ne!(without_secrets("auth_pass x"), without_secrets("auth_pass x }"));
+        assert_ne!(without_secrets("auth_pass x"), without_secrets("auth_pass"));
+        assert_eq!(without_secrets("interface * { a }"), "interface * { a }");
     }
 
     #[test]

@@ -302,12 +302,7 @@ impl Audit {
             keepalived.as_ref().and_then(|dated| Some(clock::now().since(dated.since?.moment)));
         facts.keepalived = keepalived.map(|dated| dated.facts);
         facts.adverts =
-            adverts::gather(&self.store.witness, entry, &facts.role, facts.keepalived.as_ref());
-        if processes.as_ref().is_some_and(|view| view.is_held_back(&entry.instance))
-            && let Some(adverts) = &mut facts.adverts
-        {
-            adverts.silence = None;
-        }
+            adverts::gather(&self.store.witness, entry, &facts.role, processes.as_deref());
         let is_changing = |group: &DatedSyncGroup| group.facts.state() == SyncState::Changing;
         let is_unsettled = group.as_ref().is_some_and(is_changing);
         facts.sync_group = group.map(|dated| dated.facts);

@@ -1,35 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The facts about one instance that captured adverts show.
 
-use vipwatch_core::audit::{AdvertFacts, AdvertQuestion};
-use vipwatch_core::keepalived_process::{KeepalivedFacts, KeepalivedState};
+use vipwatch_core::audit::{AdvertFacts, AdvertQuestion, AdvertSilence};
 use vipwatch_core::{Moment, Role};
 use vipwatch_linux::clock;
 
+use crate::processes::ProcessView;
 use crate::state::InstanceEntry;
 use crate::witness::{
     CaptureStatus, InstanceEvidence, WitnessTable, configured_settings, expected_down_interval,
 };
 
-/// Gathers the facts about an instance with this role and this keepalived; `None` if its adverts are not captured.
+/// Gathers the facts about an instance with this role; `processes` are those of this moment, if they are read. `None` if its adverts are not captured.
 pub(super) fn gather(
     witness: &WitnessTable,
     entry: &InstanceEntry,
     role: &Role,
-    keepalived: Option<&KeepalivedFacts>,
+    processes: Option<&ProcessView>,
 ) -> Option<AdvertFacts> {
-    let state = keepalived.map(KeepalivedFacts::state);
-    let has_ended = matches!(
-        state,
-        Some(KeepalivedState::Gone | KeepalivedState::NotFound | KeepalivedState::VrrpChildMissing)
-    );
     let gather = |evidence: InstanceEvidence<'_>| {
-        let mut facts = facts(entry, role, evidence, clock::now())?;
-        // The link may pass no advert up: neither keepalived nor the capture has joined the groups.
-        facts.silence = facts.silence.filter(|_| evidence.has_membership || !has_ended);
-        Some(facts)
+        facts_with_processes(entry, role, evidence, processes, clock::now())
     };
     witness.read(&entry.instance, gather).flatten()
+}
+
+/// As [`facts`], without the silence of a link that may pass no advert up, or of a keepalived that still waits after its start.
+fn facts_with_processes(
+    entry: &InstanceEntry,
+    role: &Role,
+    evidence: InstanceEvidence<'_>,
+    processes: Option<&ProcessView>,
+    now: Moment,
+) -> Option<AdvertFacts> {
+    let instance = &entry.instance;
+    let mut facts = facts(entry, role, evidence, now)?;
+    let is_held_back = || processes.is_some_and(|view| view.is_held_back(instance));
+    let is_shown =
+        |_: &AdvertSilence| evidence.shows_silence(instance, processes) && !is_held_back();
+    facts.silence = facts.silence.filter(is_shown);
+    Some(facts)
 }
 
 /// The facts from this evidence; `None` if the capture does not run.
@@ -63,4 +72,48 @@ pub(crate) fn ask<T>(
             now,
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use vipwatch_core::keepalived::StartupDelay;
+    use vipwatch_core::witness::{LinkWitness, RoutedAdverts};
+
+    use super::*;
+    use crate::discovery;
+    use crate::witness::router_key;
+
+    /// Whether the audit finds silence where no advert has arrived for a minute.
+    fn is_silent(
+        delay: StartupDelay,
+        has_membership: bool,
+        view: impl Fn(&Path) -> ProcessView,
+    ) -> bool {
+        let mut instance = discovery::example();
+        Arc::make_mut(&mut instance.vrrp).startup_delay = delay;
+        let key = router_key(&instance).unwrap();
+        let at = |seconds| Moment::new(Duration::from_secs(seconds));
+        let mut witness = LinkWitness::new(at(0));
+        witness.follow([(key, RoutedAdverts::Refused)]);
+        witness.drained(at(60), 0);
+        let view = view(&instance.file);
+        let entry = InstanceEntry::new(Arc::new(instance), Role::Backup, Arc::from([]));
+        let status = &CaptureStatus::Running;
+        let evidence =
+            InstanceEvidence { status, has_sent: true, has_membership, witness: &witness, key };
+        let facts = facts_with_processes(&entry, &Role::Backup, evidence, Some(&view), at(60));
+        facts.unwrap().silence.is_some()
+    }
+
+    #[test]
+    fn the_silence_of_a_link_without_membership_and_keepalived_is_not_known() {
+        let is_silent = |has_membership| {
+            is_silent(StartupDelay::default(), has_membership, |_| ProcessView::default())
+        };
+        assert!(is_silent(true) && !is_silent(false));
+    }
 }

@@ -2,39 +2,84 @@
 //! Whether the captured adverts of an instance come from another node.
 
 use vipwatch_cluster::record::ReceivedAdverts;
+use vipwatch_core::Moment;
 use vipwatch_core::witness::{AdvertOrigin, Silence};
 use vipwatch_linux::clock;
 
 use crate::discovery::InstanceConfig;
+use crate::processes::ProcessView;
 use crate::state::StateStore;
-use crate::witness::{
-    CaptureStatus, InstanceEvidence, configured_settings, expected_down_interval,
-};
+use crate::witness::{CaptureStatus, InstanceEvidence, configured_settings};
 
 /// What the adverts show; `None` if those of this instance are not captured.
 pub(super) fn received_adverts(
     store: &StateStore,
     instance: &InstanceConfig,
 ) -> Option<ReceivedAdverts> {
-    store.witness.read(instance, |evidence| judge(instance, evidence))
+    let processes = store.processes();
+    store
+        .witness
+        .read(instance, |evidence| judge(instance, evidence, processes.as_deref(), clock::now()))
 }
 
-fn judge(instance: &InstanceConfig, evidence: InstanceEvidence<'_>) -> ReceivedAdverts {
+fn judge(
+    instance: &InstanceConfig,
+    evidence: InstanceEvidence<'_>,
+    processes: Option<&ProcessView>,
+    now: Moment,
+) -> ReceivedAdverts {
     let InstanceEvidence { status, witness, key, .. } = evidence;
     if !matches!(status, CaptureStatus::Running) {
         return ReceivedAdverts::Unknown;
     }
-    let now = clock::now();
     let judged_at = witness.judged_at(now);
     let own = configured_settings(instance);
     let is_foreign = witness.router(key).is_some_and(|router| {
         let mut advertising = router.advertising(judged_at);
         advertising.any(|record| record.origin == AdvertOrigin::Foreign && own.concerns(record))
     });
-    match witness.silence(key, &own, expected_down_interval(instance), now) {
+    match evidence.silence(instance, processes, now) {
         _ if is_foreign => ReceivedAdverts::Other,
         // Only this node advertises, or no node.
         Silence::Advertised | Silence::Silent { .. } => ReceivedAdverts::None,
         Silence::Unknown => ReceivedAdverts::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use vipwatch_core::witness::{LinkWitness, RoutedAdverts};
+
+    use super::*;
+    use crate::discovery;
+    use crate::witness::router_key;
+
+    #[test]
+    fn without_membership_and_keepalived_the_absence_of_adverts_is_unknown() {
+        let instance = discovery::example();
+        let key = router_key(&instance).unwrap();
+        let at = |seconds| Moment::new(Duration::from_secs(seconds));
+        let mut witness = LinkWitness::new(at(0));
+        witness.follow([(key, RoutedAdverts::Refused)]);
+        witness.drained(at(60), 0);
+        let judge = |has_membership, processes: Option<&ProcessView>| {
+            let (status, has_sent) = (&CaptureStatus::Running, true);
+            let evidence =
+                InstanceEvidence { status, has_sent, has_membership, witness: &witness, key };
+            (
+                judge(&instance, evidence, processes, at(60)),
+                evidence.silence(&instance, processes, at(60)),
+            )
+        };
+        // No keepalived has been seen.
+        let ended = ProcessView::default();
+        let running = ProcessView::running_since(&instance.file, Duration::ZERO, Duration::ZERO);
+        let silent = Silence::Silent { time: Duration::from_mins(1), is_probable: false };
+        assert_eq!(judge(true, Some(&ended)), (ReceivedAdverts::None, silent));
+        assert_eq!(judge(false, Some(&running)), (ReceivedAdverts::None, silent));
+        assert_eq!(judge(false, None), (ReceivedAdverts::None, silent));
+        assert_eq!(judge(false, Some(&ended)), (ReceivedAdverts::Unknown, Silence::Unknown));
     }
 }

@@ -72,6 +72,15 @@ impl ProcessView {
         processes::since_boot() < ends.saturating_add(needed)
     }
 
+    /// Whether no keepalived receives adverts for an instance: it or its VRRP child has ended, or was never seen.
+    pub(crate) fn has_ended(&self, instance: &InstanceConfig) -> bool {
+        match self.of_instance(instance) {
+            _ if instance.origin == Origin::Own => false,
+            Some(process) => process.vrrp_child == VrrpChild::Missing,
+            None => self.ended_of(instance).is_some() || self.unreadable == 0,
+        }
+    }
+
     /// The document of the keepalived of an instance; `None` for an instance that is in no file of keepalived.
     pub(crate) fn item(&self, instance: &InstanceConfig) -> Option<KeepalivedItem> {
         let state = keepalived_facts(self, instance, None)?.facts.state();
@@ -198,6 +207,45 @@ fn without_comment(line: &str) -> String {
     });
     let words = line[..end.unwrap_or(line.len())].split_whitespace();
     words.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+impl ProcessView {
+    /// A keepalived with the configuration `file`. Parent and VRRP child started at these times after the boot.
+    pub(crate) fn running_since(
+        file: &Path,
+        parent: std::time::Duration,
+        child: std::time::Duration,
+    ) -> Self {
+        let per_second = u128::from(rustix::param::clock_ticks_per_second());
+        let started = |since: std::time::Duration| {
+            u64::try_from(since.as_millis() * per_second / 1000).unwrap()
+        };
+        let id = processes::ProcessId { pid: 7, started: started(parent) };
+        let vrrp_child = VrrpChild::Present { pid: 8, suspension: None };
+        let process = KeepalivedProcess {
+            id,
+            started: processes::start_time(id),
+            command_line: vipwatch_core::keepalived::CommandLine::parse([]),
+            config: file.to_owned(),
+            file: file.to_owned(),
+            version: None,
+            is_foreign: false,
+            is_followed: true,
+            netns: super::ProcessNetns::Own,
+            pid_files: Box::default(),
+            children: vec![processes::ProcessId { pid: 8, started: started(child) }],
+            suspension: None,
+            vrrp_child,
+            state_since: processes::start_stamp(id),
+            last_end: None,
+            resumed_at: None,
+            loaded_at: None,
+            is_outdated: false,
+        };
+        let running = [(file.to_owned(), vec![std::sync::Arc::new(process)])].into();
+        Self { running, count: 1, ..Self::default() }
+    }
 }
 
 #[cfg(test)]

@@ -16,14 +16,16 @@ use vipwatch_linux::clock;
 
 use super::timestamp;
 use crate::discovery::InstanceConfig;
+use crate::processes::ProcessView;
 use crate::state::StateStore;
-use crate::witness::{
-    CaptureStatus, InstanceEvidence, configured_settings, expected_down_interval,
-};
+use crate::witness::{CaptureStatus, InstanceEvidence, configured_settings};
 
 /// The captured adverts of an instance; `None` if they are not captured.
 pub(super) fn adverts(store: &StateStore, instance: &InstanceConfig) -> Option<AdvertsItem> {
-    store.witness.read(instance, |evidence| item(instance, evidence, &Now::read()))
+    let processes = store.processes();
+    store
+        .witness
+        .read(instance, |evidence| item(instance, evidence, processes.as_deref(), &Now::read()))
 }
 
 /// The same moment on both clocks.
@@ -43,14 +45,17 @@ impl Now {
     }
 }
 
-fn item(instance: &InstanceConfig, evidence: InstanceEvidence<'_>, now: &Now) -> AdvertsItem {
+fn item(
+    instance: &InstanceConfig,
+    evidence: InstanceEvidence<'_>,
+    processes: Option<&ProcessView>,
+    now: &Now,
+) -> AdvertsItem {
     let InstanceEvidence { status, has_sent, witness, key, .. } = evidence;
     let (capture, error) = capture_state(status);
     let own = configured_settings(instance);
     let silence = match capture {
-        CaptureState::Running => {
-            witness.silence(key, &own, expected_down_interval(instance), now.monotonic)
-        }
+        CaptureState::Running => evidence.silence(instance, processes, now.monotonic),
         _ => Silence::Unknown,
     };
     let (presence, silent) = match silence {

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use vipwatch_core::vrrp::{AdvertKind, VrrpFamily, VrrpVersion};
 use vipwatch_core::witness::{
-    LinkWitness, OwnSettings, RouterKey, RouterWitness, master_down_interval,
+    LinkWitness, OwnSettings, RouterKey, RouterWitness, Silence, master_down_interval,
 };
-use vipwatch_core::{LinkName, NetnsName, Role};
+use vipwatch_core::{LinkName, Moment, NetnsName, Role};
 use vipwatch_linux::clock;
 
 use crate::discovery::InstanceConfig;
+use crate::processes::ProcessView;
 
 /// The advert interval of an instance that does not set one: that of keepalived and of the RFCs.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
@@ -96,6 +97,33 @@ pub struct InstanceEvidence<'a> {
     pub witness: &'a LinkWitness,
     /// The virtual router of the instance.
     pub key: RouterKey,
+}
+
+impl InstanceEvidence<'_> {
+    /// How long no source has advertised to the instance.
+    pub(crate) fn silence(
+        &self,
+        instance: &InstanceConfig,
+        processes: Option<&ProcessView>,
+        now: Moment,
+    ) -> Silence {
+        let (own, down_interval) =
+            (configured_settings(instance), expected_down_interval(instance));
+        match self.witness.silence(self.key, &own, down_interval, now) {
+            Silence::Silent { .. } if !self.shows_silence(instance, processes) => Silence::Unknown,
+            silence => silence,
+        }
+    }
+
+    /// Whether adverts would arrive. The link may pass none up if neither keepalived, which has ended, nor the capture has
+    /// joined their multicast groups. `processes` is `None` if they are not read.
+    pub(crate) fn shows_silence(
+        &self,
+        instance: &InstanceConfig,
+        processes: Option<&ProcessView>,
+    ) -> bool {
+        self.has_membership || !processes.is_some_and(|view| view.has_ended(instance))
+    }
 }
 
 impl WitnessTable {

@@ -43,8 +43,14 @@ pub use crate::report_states::RouterReport;
 pub use crate::server::ReceiverView;
 use crate::server::{Server, ServerParts};
 
+/// Key in [`ReceiverView::problems`]: the journal cannot be opened or written.
+pub const JOURNAL_PROBLEM: &str = "journal";
+
+/// Key in [`ReceiverView::problems`]: another version has written the journal, and a new file was begun.
+pub const JOURNAL_FORMAT_PROBLEM: &str = "journal-format";
+
 /// Key in [`ReceiverView::problems`]: the socket file was removed or replaced.
-const SOCKET_PROBLEM: &str = "socket";
+pub const SOCKET_PROBLEM: &str = "socket";
 
 /// Open files that the process needs besides one for each connection.
 const OTHER_OPEN_FILES: u64 = 64;

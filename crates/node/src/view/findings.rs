@@ -16,6 +16,7 @@ use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
 use vipwatch_core::{FindingKind, InstanceId};
 use vipwatch_history::{FlapCount, Reader, Stage};
 use vipwatch_linux::netns_query::NetnsQuery;
+use vipwatch_receiver::{JOURNAL_FORMAT_PROBLEM, JOURNAL_PROBLEM, SOCKET_PROBLEM};
 
 use super::{ApiContext, known_timestamp, read_history_in_time, silenced_until, targets};
 use crate::audit::DatedFinding;
@@ -365,9 +366,7 @@ fn receiver_findings(receiver_handle: &ReceiverHandle, view: &PublishedState) ->
     let Ok(reports) = status.view.lock().map(|reports| reports.clone()) else { return Vec::new() };
     let mut items = Vec::new();
     for (name, text) in &reports.problems {
-        // A receiver with a process of its own has further problems, and no findings.
-        let kind = FindingKind::from_name(&format!("receiver-{name}"));
-        items.extend(kind.map(|kind| new(None, kind, text.clone())));
+        items.extend(receiver_kind(name).map(|kind| new(None, kind, text.clone())));
     }
     let unknown = reports.instances.keys().filter(|id| !view.entries.contains_key(*id));
     items.extend(unknown.take(MAX_UNKNOWN).map(|id| {
@@ -390,6 +389,16 @@ fn receiver_findings(receiver_handle: &ReceiverHandle, view: &PublishedState) ->
         ));
     }
     items
+}
+
+/// The finding about a problem of the receiver. A receiver with a process of its own has further problems, and no findings.
+fn receiver_kind(problem: &str) -> Option<FindingKind> {
+    match problem {
+        JOURNAL_PROBLEM => Some(FindingKind::ReceiverJournal),
+        JOURNAL_FORMAT_PROBLEM => Some(FindingKind::ReceiverJournalFormat),
+        SOCKET_PROBLEM => Some(FindingKind::ReceiverSocket),
+        _ => None,
+    }
 }
 
 /// Instances with the same VRID on the same link, and addresses that two instances configure.

@@ -14,15 +14,10 @@ use crate::reply::Reply;
 use crate::report_sink::SettledReport;
 use crate::report_states::ReportOutcome;
 use crate::request::Report;
+use crate::{JOURNAL_FORMAT_PROBLEM, JOURNAL_PROBLEM};
 
 /// Maximum number of instances that the receiver stores. A node has about a thousand.
 const MAX_INSTANCES: usize = 100_000;
-
-/// Key in `ReceiverView::problems`: the journal cannot be opened or written.
-const JOURNAL_PROBLEM: &str = "journal";
-
-/// Key in `ReceiverView::problems`: another version has written the journal, and a new file was begun.
-const FORMAT_PROBLEM: &str = "journal-format";
 
 impl Server {
     /// Gives a report to the journal. The monitor gets its reply when the report is stored, or a 503 at once if the
@@ -58,7 +53,7 @@ impl Server {
                 Completion::Replaced => self.fill_new_journal(),
                 Completion::Excess(seqs) => self.count_missed(seqs),
                 Completion::OtherFormat(text) => {
-                    self.change_view(|view| view.set_problem(FORMAT_PROBLEM, text));
+                    self.change_view(|view| view.set_problem(JOURNAL_FORMAT_PROBLEM, text));
                 }
             }
         }

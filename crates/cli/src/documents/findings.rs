@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vipwatch_api::{FindingKind, Severity};
+use vipwatch_api::{FindingKind, RoleKind, Severity};
 
 use super::{files_below, read, root};
 
@@ -94,6 +94,24 @@ fn the_alert_rules_and_the_dashboard_of_grafana_select_findings_that_exist() {
         }
     }
     assert!(selectors > 4, "only {selectors} selectors");
+}
+
+#[test]
+fn the_dashboard_has_each_severity_and_each_role_in_their_order() {
+    let list = |file: &str, name: &str| -> Vec<String> {
+        let text = read(file);
+        let (_, rest) = text.split_once(&format!("\nexport const {name} = [")).expect("the list");
+        let (items, _) = rest.split_once(']').expect("its end");
+        items.split(',').map(|item| item.trim().trim_matches('\'').to_owned()).collect()
+    };
+    let attention = "crates/web/dashboard/attention.js";
+    assert_eq!(list(attention, "SEVERITIES"), Severity::ALL.map(Severity::word));
+    for severity in Severity::ALL {
+        let line = format!("\n    {}: '{}',\n", severity.word(), severity.meaning());
+        assert!(read(attention).contains(&line), "no meaning of {}", severity.word());
+    }
+    let roles = "crates/web/dashboard/roles.js";
+    assert_eq!(list(roles, "ROLES"), RoleKind::ALL.map(RoleKind::word));
 }
 
 #[test]

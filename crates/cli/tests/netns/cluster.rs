@@ -191,6 +191,17 @@ fn another_node_reports_after_the_loss_of_the_reporter_without_a_second_notifica
         let item = items.iter().find(|item| item["name"] == "cluster-two-primaries")?;
         (item["delivered"] == serde_json::json!(["operations"])).then_some(())
     });
+    let count = |node, name: &str, severity: &str| {
+        let labels = format!("name=\"{name}\",severity=\"{severity}\"");
+        metric(node, &format!("vipwatch_cluster_findings{{{labels}}}"))
+    };
+    wait_for("the metric of the finding", || {
+        (count(c, "cluster-two-primaries", "critical") == Some(1.0)).then_some(())
+    });
+    assert_eq!(count(c, "cluster-no-primary", "critical"), Some(0.0));
+    for other in [a, b] {
+        assert_eq!(count(other, "cluster-two-primaries", "critical"), None, "no reporter");
+    }
     process_c.kill();
     wait_for("another reporter", || {
         let sum = [a, b].map(|node| metric(node, "vipwatch_cluster_reporter").unwrap_or_default());

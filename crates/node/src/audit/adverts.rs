@@ -82,6 +82,7 @@ mod tests {
 
     use vipwatch_core::keepalived::StartupDelay;
     use vipwatch_core::witness::{LinkWitness, RoutedAdverts};
+    use vipwatch_linux::process_table::since_boot;
 
     use super::*;
     use crate::discovery;
@@ -115,5 +116,23 @@ mod tests {
             is_silent(StartupDelay::default(), has_membership, |_| ProcessView::default())
         };
         assert!(is_silent(true) && !is_silent(false));
+    }
+
+    #[test]
+    fn there_is_no_silence_while_keepalived_holds_its_instances_back() {
+        const SHORT: Duration = Duration::from_millis(1);
+        const LONG: Duration = Duration::from_hours(1);
+        let up = since_boot();
+        let is_silent = |after_start, after_boot, parent, child| {
+            let delay = StartupDelay { after_start, after_boot };
+            is_silent(delay, true, |file| ProcessView::running_since(file, parent, child))
+        };
+        let never = Duration::ZERO;
+        assert!(is_silent(never, never, up, up), "no delay");
+        assert!(!is_silent(LONG, never, up, up), "keepalived has just started");
+        assert!(is_silent(SHORT, SHORT, never, never), "it started long ago");
+        // A child that started later waits again.
+        assert!(is_silent(up / 4, never, never, never) && !is_silent(up / 4, never, never, up));
+        assert!(!is_silent(never, up + LONG, never, never), "the machine has just started");
     }
 }

@@ -457,4 +457,4 @@ fn checksum_coverage(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -195,7 +195,8 @@ mod tests {
 
     #[test]
     fn lines_that_differ_in_their_secrets_alone_are_equal_without_them() {
-        for line in ["auth_pass SECRET", "{ auth_pass SECRET }", "password SECRET", "{key 7 SECRET}"]
+        for line in
+            ["auth_pass SECRET", "{ auth_pass SECRET }", "password SECRET", "{key 7 SECRET}"]
         {
             let with = |secret: &str| without_secrets(&line.replace("SECRET", secret));
             for secret in ["*", "**", "longer", "\"a } b\"", "{a"] {

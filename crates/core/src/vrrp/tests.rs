@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The packets are those of keepalived 2.2.7, captured behind a veth pair. The signed ones are those of keepalived 2.4.3.
+//! The packets are those of keepalived 2.2.7, captured behind a veth pair. The signed ones are those of keepalived 2.4.3, but for
+//! the one of version 2 over IPv6.
 
 use proptest::prelude::*;
 
@@ -28,20 +29,22 @@ const V3: &str = "45c0002000010000ff701890c000020ae0000012310e96010032d3bbc00002
 /// Version 3 to a unicast peer with `old_unicast_checksum`.
 const V3_OLD_CHECKSUM: &str = "45c0002000010000ff703697c000020ac000020b311396010064d37fc000026d";
 /// Version 3 over IPv6, two addresses, every 500 ms.
-const V3_IPV6: &str = "6c0184a4002870fffe800000000000008833d9fffebddecbff020000000000000000000000000012310f96020032cd93fe80000000000000000000000001000220010db8000000000000000000000100";
+pub(crate) const V3_IPV6: &str = "6c0184a4002870fffe800000000000008833d9fffebddecbff020000000000000000000000000012310f96020032cd93fe80000000000000000000000001000220010db8000000000000000000000100";
 /// Version 2 over IPv6, which no RFC defines.
 const V2_IPV6: &str = "6c0184a4001870fffe800000000000008833d9fffebddecbff0200000000000000000000000000122114960100010c89fe800000000000000000000000010003";
 
 /// Version 2, IPv4, two addresses, signed with the key id 7.
-const V2_SIGNED: &str = "45c0004800010000ff701871c0000201e0000012213396020001c4b2c000020ac000020b0000000000000000010700006afd570496a100001dcb04ed48aa913777cd95a19efe66dc";
+pub(crate) const V2_SIGNED: &str = "45c0004800010000ff701871c0000201e0000012213396020001c4b2c000020ac000020b0000000000000000010700006afd570496a100001dcb04ed48aa913777cd95a19efe66dc";
 /// Version 3, IPv4, signed.
-const V3_SIGNED: &str = "45c0003c00010000ff70187dc0000201e0000012313396010064d3cbc000020a010700006afd5709a7e10000c785b50ef86faa0c68330ffa2c903ba3";
+pub(crate) const V3_SIGNED: &str = "45c0003c00010000ff70187dc0000201e0000012313396010064d3cbc000020a010700006afd5709a7e10000c785b50ef86faa0c68330ffa2c903ba3";
 /// Version 3 over IPv6, two addresses, signed.
-const V3_IPV6_SIGNED: &str = "6c08fd4d004470fffe800000000000005ce90afffec8f480ff020000000000000000000000000012313396020064c0f2fe80000000000000000000000000001020010db8000000000000000000000010010700006afd570ec50c000078bfb6fa3cfd7f67953abfe5b40a7433";
-/// Version 3 of the sender before, with `mode receive-only`: it does not sign.
+pub(crate) const V3_IPV6_SIGNED: &str = "6c08fd4d004470fffe800000000000005ce90afffec8f480ff020000000000000000000000000012313396020064c0f2fe80000000000000000000000000001020010db8000000000000000000000010010700006afd570ec50c000078bfb6fa3cfd7f67953abfe5b40a7433";
+/// Version 2 over IPv6, one address, signed: composed by hand, with the HMAC of the key 00 01 … 1f.
+pub(crate) const V2_IPV6_SIGNED: &str = "6c000000003470fffe800000000000000000000000000001ff020000000000000000000000000012213396010001d715fe800000000000000000000000000010010700006afd571080000000f025acdf0d03ed4dfffbfa7e8a1915e8";
+/// Version 3 of the sender before the last one, with `mode receive-only`: it does not sign.
 const V3_RECEIVE_ONLY: &str = "45c0002000010000ff701899c0000201e0000012313396010064d3cbc000020a";
 
-const ALL: [&str; 14] = [
+const ALL: [&str; 15] = [
     V2,
     V2_STOPS,
     V2_PASSWORD,
@@ -55,10 +58,11 @@ const ALL: [&str; 14] = [
     V2_SIGNED,
     V3_SIGNED,
     V3_IPV6_SIGNED,
+    V2_IPV6_SIGNED,
     V3_RECEIVE_ONLY,
 ];
 
-fn bytes(hex: &str) -> Vec<u8> {
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
@@ -146,6 +150,7 @@ fn a_signed_advert_is_an_advert_with_a_key_id_and_the_time_of_its_sender() {
         (V2_SIGNED, VrrpVersion::V2, 2, 0x6afd_5704, 0x96a1),
         (V3_SIGNED, VrrpVersion::V3, 1, 0x6afd_5709, 0xa7e1),
         (V3_IPV6_SIGNED, VrrpVersion::V3, 2, 0x6afd_570e, 0xc50c),
+        (V2_IPV6_SIGNED, VrrpVersion::V2, 1, 0x6afd_5710, 0x8000),
     ];
     for (hex, version, addresses, seconds, fraction) in cases {
         let packet = bytes(hex);
@@ -171,7 +176,8 @@ fn a_trailer_of_another_length_or_type_is_an_error_of_its_own() {
             packet[at] -= u8::try_from(by).unwrap();
         })
     };
-    for (hex, trailer) in [(V2_SIGNED, 44), (V3_SIGNED, 32), (V3_IPV6_SIGNED, 80)] {
+    let packets = [(V2_SIGNED, 44), (V3_SIGNED, 32), (V3_IPV6_SIGNED, 80), (V2_IPV6_SIGNED, 64)];
+    for (hex, trailer) in packets {
         for by in 1..TRAILER_LENGTH {
             assert_eq!(shortened(hex, by), Err(AdvertError::Length), "{by} bytes fewer of {hex}");
         }
@@ -329,7 +335,7 @@ fn a_flipped_bit_is_never_believed() {
         for bit in 0..hex.len() * 4 {
             let (at, mut packet) = (bit / 8, bytes(hex));
             let is_covered = match hex {
-                V3_IPV6 | V2_IPV6 | V3_IPV6_SIGNED => at >= 4,
+                V3_IPV6 | V2_IPV6 | V3_IPV6_SIGNED | V2_IPV6_SIGNED => at >= 4,
                 V2_SIGNED => at < 44,
                 V3_SIGNED => at < 32,
                 V2_HEADER => !(22..44).contains(&at),

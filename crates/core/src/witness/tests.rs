@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::Role;
+use crate::vrrp::tests::{V2_IPV6_SIGNED, V2_SIGNED, V3_IPV6, V3_IPV6_SIGNED, V3_SIGNED, bytes};
 use crate::vrrp::{VrrpAuthentication, VrrpVersion};
 
 const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4, kind: AdvertKind::Multicast };
@@ -133,14 +134,12 @@ fn bad_adverts_are_counted_and_change_no_record() {
     assert_eq!(router(&witness).sources(), before);
 }
 
-/// An advert of keepalived 2.4.3 with the key id 7.
-const SIGNED: &str = "45c0004800010000ff701871c0000201e0000012213396020001c4b2c000020ac000020b0000000000000000010700006afd570496a100001dcb04ed48aa913777cd95a19efe66dc";
-/// When it was signed.
+/// When the advert of version 2 was signed.
 const SIGNED_AT: Duration = Duration::from_millis(0x6afd_5704 * 1_000 + 588);
 
+/// An advert of keepalived 2.4.3 with the key id 7.
 fn signed() -> Vec<u8> {
-    let byte = |at: usize| u8::from_str_radix(&SIGNED[at..at + 2], 16).unwrap();
-    (0..SIGNED.len()).step_by(2).map(byte).collect()
+    bytes(V2_SIGNED)
 }
 
 #[test]
@@ -206,6 +205,57 @@ fn wrong_trailers_of_many_forged_sources_leave_the_records_as_they_are() {
     assert_eq!(router.undecoded(), undecoded);
     let errors: Vec<_> = witness.bad().by_error().map(|(error, _)| error).collect();
     assert_eq!(errors, [AdvertError::Version, AdvertError::Length, AdvertError::Trailer]);
+}
+
+#[test]
+fn adverts_of_all_versions_and_families_on_one_link_are_separate_sources() {
+    use VrrpVersion::{V2, V3};
+    let v4 = RouterKey { vrid: 51, ..KEY };
+    let v6 = RouterKey { family: VrrpFamily::V6, ..v4 };
+    let other = RouterKey { vrid: 15, ..v6 };
+    let keys = [v4, v6, other];
+    let mut witness = LinkWitness::new(at(0));
+    witness.follow(keys.map(|key| (key, RoutedAdverts::Refused)));
+    // Another source than that of version 3.
+    let mut v2_signed = signed();
+    v2_signed[15] = 3;
+    set_ip_checksum(&mut v2_signed);
+    let packets = [
+        (v4, V2, Some(7), v2_signed),
+        (v4, V2, None, Sender { vrid: 51, last_octet: 2, ..PEER }.packet()),
+        (v4, V3, Some(7), bytes(V3_SIGNED)),
+        (v6, V3, Some(7), bytes(V3_IPV6_SIGNED)),
+        (v6, V2, Some(7), bytes(V2_IPV6_SIGNED)),
+        (other, V3, None, bytes(V3_IPV6)),
+    ];
+    let mut observe = |bytes: &[u8], millis| {
+        let (origin, clock) = (AdvertOrigin::Foreign, SIGNED_AT);
+        witness.observe(WitnessedPacket { bytes, origin, at: at(millis), clock })
+    };
+    for second in 1..=10 {
+        for (number, (key, _, _, packet)) in packets.iter().enumerate() {
+            assert_eq!(observe(packet, second * 1_000), Some(*key), "packet {number}");
+            for length in 0..packet.len() {
+                let cut = observe(&packet[..length], second * 1_000);
+                assert_eq!(cut, None, "{length} bytes of packet {number}");
+            }
+        }
+    }
+    let found = |key| {
+        let sources = witness.router(key).unwrap().sources().iter();
+        let facts = sources.map(|record| {
+            assert_eq!(record.adverts, 10, "{record:?}");
+            (record.version, record.signature.map(|signature| signature.key_id))
+        });
+        facts.collect::<BTreeSet<_>>()
+    };
+    for key in keys {
+        let sent = packets.iter().filter(|packet| packet.0 == key);
+        assert_eq!(found(key), sent.map(|packet| (packet.1, packet.2)).collect());
+        assert_eq!(witness.router(key).unwrap().undecoded().count, 0);
+    }
+    let errors: Vec<_> = witness.bad().by_error().map(|(error, _)| error).collect();
+    assert_eq!(errors, [AdvertError::Truncated]);
 }
 
 #[test]

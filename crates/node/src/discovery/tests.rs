@@ -217,6 +217,11 @@ fn source(file: &Path, netns: ProcessNetns) -> ProcessSource {
     }
 }
 
+/// A version as an executable has it.
+fn version(number: &str) -> Version {
+    Version::in_executable(format!("Keepalived v{number} (").as_bytes()).unwrap()
+}
+
 fn ids(discovery: &DiscoveryResult) -> Vec<String> {
     let id = |one: &Arc<InstanceConfig>| {
         let netns = one.netns.as_ref().map(|netns| format!(" in {netns}"));
@@ -400,4 +405,60 @@ fn a_problem_says_whether_this_version_of_the_file_is_in_use() {
     assert_eq!(contents(&ignored), [ContentInUse::Rest]);
     assert_eq!(contents(&valid), []);
     assert_eq!(contents("include gone.conf\n}\n").first(), Some(&ContentInUse::LastValid));
+}
+
+#[test]
+fn a_file_that_changes_together_with_the_version_of_its_keepalived_is_read_for_that_version() {
+    let (_directory, locations) = temporary_locations();
+    let file = locations.keepalived[0].clone();
+    let mut scanner = ConfigScanner::new(locations, Vec::new());
+    let signed = "auth_hmac {\n key 1 x\n active_key 1\n }\n virtual_ipaddress {";
+    let text = |vip| instance("A", vip).replacen("virtual_ipaddress {", signed, 1);
+    let edit = |vip| {
+        write(&file, &text(vip));
+        File::open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    };
+    let mut scan = |version| {
+        let version = Some(version);
+        scanner.set_sources(vec![ProcessSource { version, ..source(&file, ProcessNetns::Own) }]);
+        let discovery = scanner.scan();
+        let watched = discovery.instances[0].watched();
+        (watched[0].1.to_string(), !discovery.problems.is_empty())
+    };
+    let (old, new) = (version("2.2.7"), version("2.4.3"));
+    edit("192.0.2.1");
+    assert_eq!(scan(old), ("192.0.2.1/32".to_owned(), true));
+    assert_eq!(scan(new), ("192.0.2.1/32".to_owned(), false), "only the version has changed");
+    edit("192.0.2.2");
+    assert_eq!(scan(old), ("192.0.2.2/32".to_owned(), true));
+    edit("192.0.2.3");
+    assert_eq!(scan(new), ("192.0.2.3/32".to_owned(), false));
+}
+
+#[test]
+fn a_process_that_has_vanished_leaves_its_file_readable_and_its_environment_unknown() {
+    let (_directory, locations) = temporary_locations();
+    let file = locations.keepalived[0].clone();
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let id = vipwatch_linux::process_table::stat(child.id()).unwrap().id;
+    child.wait().unwrap();
+    let vanished = ProcessSource {
+        process: Some(id),
+        version: Some(version("2.4.3")),
+        ..source(&file, ProcessNetns::Own)
+    };
+    assert!(!vanished.is_running() && vanished.loaded_config().is_none());
+    let text = format!(
+        "{}{}",
+        instance("A", "192.0.2.1"),
+        instance("B", "${_ENV VIP}").replace("_id 1", "_id 2")
+    );
+    write(&file, &text);
+    File::open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    let mut scanner = ConfigScanner::new(locations, Vec::new());
+    scanner.set_sources(vec![vanished]);
+    let discovery = scanner.scan();
+    assert_eq!(ids(&discovery), ["A", "B"]);
+    let unknown = "the address cannot be known: keepalived chooses it when it starts";
+    assert_eq!(problem_lines(&discovery), [format!("keepalived.conf:15: {unknown}")]);
 }

@@ -173,3 +173,13 @@ fn an_edit_that_discovery_has_found_is_pending_whatever_the_times_of_the_file_ar
         assert_eq!(outdated(pending), None, "{pending:?}");
     }
 }
+
+#[test]
+fn the_program_of_a_process_that_has_vanished_is_no_keepalived_and_its_version_is_unknown() {
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let mut table = table();
+    assert_eq!(table.program_of(child.id()), ProgramKind::Other);
+    assert_eq!(table.version_of(child.id()), None);
+    assert!(!table.examine(child.id()) && table.members.is_empty());
+}

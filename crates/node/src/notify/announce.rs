@@ -359,3 +359,75 @@ fn log_note(transition: &Transition, note: &AnnounceNote) -> Option<Result<(), S
         AnnounceNote::Ended(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use vipwatch_core::cause::ChangeDirection;
+    use vipwatch_core::{Role, Trigger};
+    use vipwatch_history::{Retention, Writer};
+
+    use super::*;
+    use crate::audit::{Audit, AuditWorker, FindingChanges};
+    use crate::receiver::ReceiverHandle;
+    use crate::state::StateStore;
+    use crate::view::FindingSources;
+
+    /// A worker without a thread.
+    fn worker(directory: &std::path::Path) -> AnnounceWorker {
+        let store = Arc::new(StateStore::default());
+        let receiver_handle = ReceiverHandle::default();
+        let audit = Audit::new(Arc::clone(&store), receiver_handle.clone(), None);
+        let state_dir = directory.to_owned();
+        let sources = FindingSources { store: Arc::clone(&store), receiver_handle, state_dir };
+        let changes = FindingChanges::new().unwrap();
+        let audit_worker =
+            AuditWorker::start(Arc::new(audit), Duration::from_hours(1), sources, changes).unwrap();
+        let (writer, _) = Writer::open(directory, Retention::default()).unwrap();
+        AnnounceWorker {
+            orders: WakeQueue::newest_per_key().unwrap(),
+            reports: ReportQueue::new().unwrap(),
+            progress: AnnounceProgress::new(BTreeMap::new(), writer.delivery_store()),
+            duplicates: DuplicateReports::new(&store, audit_worker.requests()),
+            running: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            ended: sync_channel(1).0,
+        }
+    }
+
+    #[test]
+    fn an_announcement_that_cannot_begin_is_tried_again_for_a_while_and_reported_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut worker = worker(directory.path());
+        let mut instance = crate::discovery::example();
+        instance.netns = Some("vipwatch-missing".parse().unwrap());
+        let id = instance.id.clone();
+        let transition = Arc::new(Transition {
+            seq: 7,
+            at: SystemTime::now(),
+            read_at: clock::now(),
+            is_repeated: false,
+            instance: Arc::new(instance),
+            from: None,
+            to: Role::Primary,
+            direction: ChangeDirection::Gained,
+            trigger: Trigger::Address,
+            cause: None,
+        });
+        worker.progress.begin(&id, 7);
+        worker.begin(&transition, AnnouncePlan::PRIMARY);
+        for (tried, wait) in SNAPSHOT_TIMES.into_iter().enumerate() {
+            assert!(worker.progress.includes(&id, 7), "after {} attempts", tried + 1);
+            let start = worker.pending.get_mut(&id).unwrap();
+            assert_eq!(start.failures, tried + 1);
+            // The next attempt is due now.
+            start.first_attempt = clock::now().before(wait);
+            worker.advance_due();
+        }
+        assert!(worker.pending.is_empty() && !worker.progress.includes(&id, 7));
+        let reports = worker.reports.take_all();
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        assert!(reports[0].outcome.is_err(), "{reports:?}");
+    }
+}

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::role::AddressState;
-use vipwatch_core::{Role, Trigger};
+use vipwatch_core::{InstanceId, Role, Trigger};
 use vipwatch_linux::clock;
 use vipwatch_linux::inotify::ChangedNames;
 use vipwatch_linux::netns::Netns;
@@ -484,6 +484,44 @@ fn an_audit_requests_a_snapshot_where_the_published_role_is_wrong_and_nowhere_el
     let corrected = read_changes(&mut table, 1);
     assert_eq!(summary(&corrected[0]).0, wrong.id);
     assert_eq!(corrected[0].to, Role::Primary);
+}
+
+#[test]
+fn a_published_role_that_is_not_the_right_one_of_the_table_is_corrected_once() {
+    let fixture = RouterFixture::new(2);
+    let mut table = fixture.follow();
+    fixture.routers.iter().for_each(Router::add_vip);
+    read_changes(&mut table, 2);
+    let wrong = &fixture.routers[0].id;
+    for instance in fixture.instances() {
+        let published =
+            |id: &InstanceId| Some(if id.as_str() == wrong { Role::Backup } else { Role::Primary });
+        table.set_published(&instance.netns, published);
+        table.request_snapshot(instance.netns.clone());
+    }
+    let changes = read_all(&mut table);
+    let summaries: Vec<_> = changes.iter().map(summary).collect();
+    assert_eq!(summaries, [(wrong.clone(), "backup primary audit".to_owned())]);
+    request_snapshots(&mut table, &fixture);
+    assert!(read_all(&mut table).is_empty(), "the role is published now");
+}
+
+#[test]
+fn the_end_of_one_of_many_namespaces_looks_up_no_name_of_another_one() {
+    let mut fixture = RouterFixture::new(20);
+    let mut table = fixture.follow();
+    // Without a lookup, the table does not notice that the names of the others lead nowhere: the namespaces still exist.
+    let Router { id, netns, .. } = fixture.routers.remove(3);
+    let others: Vec<std::path::PathBuf> =
+        fixture.routers.iter().map(|router| router.netns.path()).collect();
+    for path in &others {
+        vipwatch_testkit::run(std::process::Command::new("umount").arg("-l").arg(path));
+    }
+    netns.delete();
+    let mut changes = read_changes(&mut table, 1);
+    changes.extend(read_all(&mut table));
+    let summaries: Vec<_> = changes.iter().map(summary).collect();
+    assert_eq!(summaries, [(id, "backup fault namespace".to_owned())]);
 }
 
 #[test]

@@ -11,21 +11,22 @@ use crate::witness::{
     CaptureStatus, InstanceEvidence, WitnessTable, configured_settings, expected_down_interval,
 };
 
-/// Gathers the facts about an instance with this role; `processes` are those of this moment, if they are read. `None` if its adverts are not captured.
+/// Gathers the facts about an instance with this role; `processes` are those of this moment, if they are read. `None` if its
+/// adverts are not captured.
 pub(super) fn gather(
     witness: &WitnessTable,
     entry: &InstanceEntry,
     role: &Role,
     processes: Option<&ProcessView>,
 ) -> Option<AdvertFacts> {
-    let gather = |evidence: InstanceEvidence<'_>| {
-        facts_with_processes(entry, role, evidence, processes, clock::now())
-    };
+    let gather =
+        |evidence: InstanceEvidence<'_>| facts(entry, role, evidence, processes, clock::now());
     witness.read(&entry.instance, gather).flatten()
 }
 
-/// As [`facts`], without the silence of a link that may pass no advert up, or of a keepalived that still waits after its start.
-fn facts_with_processes(
+/// The facts from this evidence, without the silence of a link that may pass no advert up, or of a keepalived that still waits
+/// after its start; `None` if the capture does not run.
+pub(crate) fn facts(
     entry: &InstanceEntry,
     role: &Role,
     evidence: InstanceEvidence<'_>,
@@ -33,22 +34,12 @@ fn facts_with_processes(
     now: Moment,
 ) -> Option<AdvertFacts> {
     let instance = &entry.instance;
-    let mut facts = facts(entry, role, evidence, now)?;
+    let mut facts = ask(entry, role, evidence, now, AdvertFacts::of)?;
     let is_held_back = || processes.is_some_and(|view| view.is_held_back(instance));
     let is_shown =
         |_: &AdvertSilence| evidence.shows_silence(instance, processes) && !is_held_back();
     facts.silence = facts.silence.filter(is_shown);
     Some(facts)
-}
-
-/// The facts from this evidence; `None` if the capture does not run.
-pub(crate) fn facts(
-    entry: &InstanceEntry,
-    role: &Role,
-    evidence: InstanceEvidence<'_>,
-    now: Moment,
-) -> Option<AdvertFacts> {
-    ask(entry, role, evidence, now, AdvertFacts::of)
 }
 
 /// Calls `answer` with the question about an instance; `None` if the capture does not run.
@@ -106,7 +97,7 @@ mod tests {
         let status = &CaptureStatus::Running;
         let evidence =
             InstanceEvidence { status, has_sent: true, has_membership, witness: &witness, key };
-        let facts = facts_with_processes(&entry, &Role::Backup, evidence, Some(&view), at(60));
+        let facts = facts(&entry, &Role::Backup, evidence, Some(&view), at(60));
         facts.unwrap().silence.is_some()
     }
 

@@ -48,6 +48,7 @@ fn judge(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use vipwatch_core::witness::{LinkWitness, RoutedAdverts};
@@ -81,5 +82,30 @@ mod tests {
         assert_eq!(judge(false, Some(&running)), (ReceivedAdverts::None, silent));
         assert_eq!(judge(false, None), (ReceivedAdverts::None, silent));
         assert_eq!(judge(false, Some(&ended)), (ReceivedAdverts::Unknown, Silence::Unknown));
+    }
+
+    #[test]
+    fn a_switch_may_pass_no_advert_of_a_group_that_only_keepalived_has_reported() {
+        let judge = |group: &str, processes: ProcessView| {
+            let mut instance = discovery::example();
+            let vrrp = Arc::make_mut(&mut instance.vrrp);
+            vrrp.multicast_group = Some(group.parse().unwrap());
+            let key = router_key(&instance).unwrap();
+            let at = |seconds| Moment::new(Duration::from_secs(seconds));
+            let mut witness = LinkWitness::new(at(0));
+            witness.follow([(key, RoutedAdverts::Refused)]);
+            witness.drained(at(60), 0);
+            let (status, witness) = (&CaptureStatus::Running, &witness);
+            let (has_sent, has_membership) = (true, true);
+            let evidence = InstanceEvidence { status, has_sent, has_membership, witness, key };
+            judge(&instance, evidence, Some(&processes), at(60))
+        };
+        assert_eq!(judge("224.0.0.18", ProcessView::default()), ReceivedAdverts::None);
+        for group in ["239.1.2.3", "ff02::12"] {
+            assert_eq!(judge(group, ProcessView::default()), ReceivedAdverts::Unknown);
+            let file = discovery::example().file;
+            let running = ProcessView::running_since(&file, Duration::ZERO, Duration::ZERO);
+            assert_eq!(judge(group, running), ReceivedAdverts::None);
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! The evidence of all captured links, for the API and the audit.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -115,14 +116,27 @@ impl InstanceEvidence<'_> {
         }
     }
 
-    /// Whether adverts would arrive. The link may pass none up if neither keepalived, which has ended, nor the capture has
-    /// joined their multicast groups. `processes` is `None` if they are not read.
+    /// Whether adverts would arrive although keepalived has ended. The link may pass none up if the capture has not joined
+    /// their multicast groups, and a switch none that no host has reported by MLD or IGMP: the capture reports nothing.
+    /// `processes` is `None` if they are not read.
     pub(crate) fn shows_silence(
         &self,
         instance: &InstanceConfig,
         processes: Option<&ProcessView>,
     ) -> bool {
-        self.has_membership || !processes.is_some_and(|view| view.has_ended(instance))
+        let is_passed = self.has_membership
+            && !(self.key.kind == AdvertKind::Multicast && is_snooped(instance, self.key.family));
+        is_passed || !processes.is_some_and(|view| view.has_ended(instance))
+    }
+}
+
+/// Whether switches may pass the multicast group of an instance only to ports with members: any but those of the local
+/// network block 224.0.0.0/24 (RFC 4541, sections 2.1.2 and 3).
+fn is_snooped(instance: &InstanceConfig, family: VrrpFamily) -> bool {
+    match instance.vrrp.multicast_group {
+        Some(IpAddr::V4(group)) => group.octets()[..3] != [224, 0, 0],
+        Some(IpAddr::V6(_)) => true,
+        None => family == VrrpFamily::V6,
     }
 }
 

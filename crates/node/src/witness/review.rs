@@ -17,6 +17,7 @@ use super::evidence::{InstanceEvidence, advert_interval};
 use crate::audit::{AuditRequests, advert_facts, ask_adverts};
 use crate::discovery::InstanceConfig;
 use crate::evidence::{EvidenceUpdate, EvidenceUpdates};
+use crate::processes::ProcessView;
 use crate::state::{InstanceEntry, StateStore};
 
 /// How long the details are looked at after a change: until evidence has settled.
@@ -65,6 +66,7 @@ impl Reviewer {
     /// sources stay the same.
     pub(super) fn review(&mut self, instances: &[Arc<InstanceConfig>], store: &StateStore) -> bool {
         let now = clock::now();
+        let processes = store.processes();
         let mut is_unsettled = false;
         for instance in instances {
             let Some(reviewed) = self.known.get_mut(&instance.id) else { continue };
@@ -74,7 +76,7 @@ impl Reviewer {
                     self.evidence.push(EvidenceUpdate::OwnAdvertLate(instance.id.clone()));
                 }
                 let has_ended = has_split_ended(reviewed, &entry, evidence, now);
-                (kinds(reviewed, &entry, evidence, now), has_ended)
+                (kinds(reviewed, &entry, evidence, processes.as_deref(), now), has_ended)
             });
             let (kinds, has_split_ended) = seen.unwrap_or_default();
             if has_split_ended {
@@ -126,6 +128,7 @@ fn kinds(
     reviewed: &mut Reviewed,
     entry: &InstanceEntry,
     evidence: InstanceEvidence<'_>,
+    processes: Option<&ProcessView>,
     now: Moment,
 ) -> u8 {
     let Some(router) = evidence.witness.router(evidence.key) else { return 0 };
@@ -152,7 +155,7 @@ fn kinds(
     if reviewed.is_quiet {
         return 0;
     }
-    let facts = advert_facts(entry, &entry.role, evidence, now);
+    let facts = advert_facts(entry, &entry.role, evidence, processes, now);
     facts.map_or(0, |facts| facts.kinds())
 }
 

@@ -111,6 +111,15 @@ impl<'a> NodeInstance<'a> {
     /// The node is backup, and no advert reaches it.
     fn no_primary(self) -> Vec<Condition> {
         let down = self.run.down_interval(self.run.setup.priorities[self.node]);
+        let instance = &self.run.setup.instances[self.instance];
+        // A switch may pass IPv6 multicast only to hosts that report their groups: the node does not.
+        let is_ipv6 = instance.addresses.iter().any(|address| address.contains(':'));
+        let is_snooped = is_ipv6 && !instance.is_unicast;
+        let unreported = if is_snooped {
+            [self.gone(), self.run.fault_periods(self.node, &["lose-child"])].concat()
+        } else {
+            Vec::new()
+        };
         let mut conditions = Vec::new();
         for role in self.roles().iter().filter(|role| role.value == "backup") {
             let times = self.delivered().map(|advert| advert.at);
@@ -120,8 +129,11 @@ impl<'a> NodeInstance<'a> {
                 let start = silent_since + down;
                 // After a change of the link, the absence of adverts is unknown for a while.
                 let mut links = self.record().timeline.link.iter().map(|link| link.start);
-                let is_certain = !links
-                    .any(|at| (silent_since - down..end).contains(&at) && at > self.run.start);
+                let is_reported =
+                    !unreported.iter().any(|gone| gone.from < end && gone.to > silent_since);
+                let is_certain = is_reported
+                    && !links
+                        .any(|at| (silent_since - down..end).contains(&at) && at > self.run.start);
                 silent_since = end;
                 if start > end {
                     continue;

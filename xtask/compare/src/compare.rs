@@ -175,7 +175,11 @@ fn compare(lab: &DumpLab, sample: &Sample) -> Comparison {
             Comparison::Different(format!("keepalived does not start:\n{why}\n{}", details()))
         }
         Dump::Instances(theirs) => {
-            let theirs = theirs.into_iter().filter(|theirs| !theirs.addresses.is_empty());
+            let is_followed =
+                |name: &str| discovery.instances.iter().any(|one| one.vrrp.name == name);
+            let theirs = theirs
+                .into_iter()
+                .filter(|theirs| !theirs.addresses.is_empty() || is_followed(&theirs.name));
             let mut theirs: Vec<String> = theirs.map(|theirs| theirs.to_string()).collect();
             theirs.sort();
             if theirs == ours && !is_refused {

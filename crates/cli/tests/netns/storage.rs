@@ -10,8 +10,8 @@ use vipwatch_testkit::{Lab, NodeFixture, run, wait_for};
 
 use crate::receiver_process::{ReceiverProcess, report};
 use crate::support::{
-    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, query_json, read, transitions, vi_1_conf,
-    wait_for_role, write_hook,
+    ADD_VIP, REMOVE_VIP, fixture_with, query_json, read, transitions, vi_1_conf, wait_for_role,
+    write_hook,
 };
 
 /// A file system of 512 KiB, mounted on a directory until this value is dropped.
@@ -251,23 +251,6 @@ fn hold_lease(fixture: &NodeFixture, file: &str) -> Child {
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "held\n");
     holder
-}
-
-#[test]
-fn a_node_starts_while_the_list_of_the_files_of_keepalived_cannot_be_read() {
-    let lab = Lab::new();
-    // A node with processes follows those of other tests, too.
-    let id = format!("LISTED_{}", lab.number());
-    let (netns, fixture) = fixture_with(&lab, &[instance_conf(&id, "eth0", &["192.0.2.9/24"])]);
-    let fixture = fixture.with_processes();
-    assert!(fixture.start().stop().success());
-    let mut holder = hold_lease(&fixture, "keepalived-files.json");
-    let _node = fixture.start();
-    netns.ip(ADD_VIP);
-    wait_for_role(&fixture, &id, "primary");
-    assert!(fixture.log().contains("cannot read in time which files keepalived used"));
-    drop(holder.stdin.take());
-    assert!(holder.wait().unwrap().success());
 }
 
 #[test]

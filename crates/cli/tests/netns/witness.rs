@@ -612,7 +612,7 @@ impl Migration {
         let count = |adverts: &AdvertsItem| foreign(adverts).map_or(0, |one| one.adverts);
         let before = count(&backup.adverts());
         let seen =
-            backup.wait_for_adverts("further adverts", |adverts| count(adverts) > before + 12);
+            backup.wait_for_adverts("further adverts", |adverts| count(adverts) > before + 7);
         assert_eq!((seen.presence, seen.undecoded), (AdvertPresence::Advertised, 0), "{seen:?}");
         let key_id = foreign(&seen).unwrap().signature.map(|signature| signature.key_id);
         assert_eq!(key_id, self.key.as_ref().map(|key| key.id));

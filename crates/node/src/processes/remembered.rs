@@ -88,10 +88,8 @@ impl RememberedSources {
     /// The configurations that were used in the last run and still exist. A file that is missing or invalid is empty. `None` if
     /// the disk does not answer.
     pub(crate) fn load(&self) -> Option<Vec<ProcessSource>> {
-        let (loaded, result) = sync_channel(1);
         let state_dir = self.state_dir.clone();
-        std::thread::spawn(move || loaded.send(load(&state_dir)));
-        result.recv_timeout(LOAD_LIMIT).ok()
+        in_time(LOAD_LIMIT, move || load(&state_dir))
     }
 
     /// Stores the configurations, except for those of routers and those that only their processes can reach. A thread of its
@@ -122,6 +120,16 @@ impl RememberedSources {
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         !state.has_thread
     }
+}
+
+/// Reads on a thread of its own, which never ends if the disk hangs; `None` if that takes longer than the limit.
+fn in_time<T: Send + 'static>(
+    limit: Duration,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (answer, answered) = sync_channel(1);
+    std::thread::spawn(move || answer.send(read()));
+    answered.recv_timeout(limit).ok()
 }
 
 fn load(state_dir: &Path) -> Vec<ProcessSource> {
@@ -209,6 +217,13 @@ mod tests {
         // A thread that the disk blocks.
         remembered.storage.lock().has_thread = true;
         assert!(!remembered.wait_stored(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_disk_that_does_not_answer_holds_the_start_up_for_a_limited_time() {
+        let (_disk, hangs) = sync_channel::<()>(1);
+        assert_eq!(in_time(Duration::from_millis(1), move || hangs.recv()), None);
+        assert_eq!(in_time(Duration::from_mins(1), || 7), Some(7));
     }
 
     #[test]

@@ -123,8 +123,11 @@ fn difference(
     let ours = sorted_by_name(as_dump(&discovery));
     match lab.dump(file, config_id) {
         Dump::Instances(theirs) => {
-            // keepalived runs an instance without addresses; discovery leaves it out, because it cannot be watched.
-            let theirs = theirs.into_iter().filter(|theirs| !theirs.addresses.is_empty()).collect();
+            // keepalived runs an instance without addresses, discovery only one with `no_virtual_ipaddress`.
+            let is_followed = |name: &str| discovery.instances.iter().any(|one| one.vrrp.name == name);
+            let is_compared =
+                |theirs: &DumpInstance| !theirs.addresses.is_empty() || is_followed(&theirs.name);
+            let theirs = theirs.into_iter().filter(is_compared).collect();
             let theirs = sorted_by_name(theirs);
             (theirs != ours || is_refused).then(|| {
                 let (theirs, ours) = (theirs.join("\n  "), ours.join("\n  "));

@@ -344,7 +344,7 @@ fn an_owner_that_ignores_adverts_has_a_second_primary_and_no_other_finding_about
     let witness = witness(1, 20, 50, 20_500);
     let interval = Some(Duration::from_secs(2));
     let names = |ignores_adverts| {
-        let own = OwnSettings { ignores_adverts, interval, ..own() };
+        let own = OwnSettings { interval, ignores_adverts, ..own() };
         let role = &Role::Primary;
         names_of(&AdvertQuestion { role, ..question(&witness, &own, 20_500) })
     };

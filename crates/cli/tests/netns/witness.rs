@@ -546,7 +546,7 @@ impl Migration {
         let lab = Lab::new();
         let switch = BridgeSwitch::new(&lab);
         let hosts = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
-        let mut migration = Self {
+        let migration = Self {
             sender: None,
             key: None,
             primary: 0,
@@ -556,7 +556,8 @@ impl Migration {
             _lab: lab,
         };
         migration.configure("");
-        migration._nodes = migration.hosts.iter().map(|host| host.fixture.start()).collect();
+        let nodes = migration.hosts.iter().map(|host| host.fixture.start()).collect();
+        let mut migration = Self { _nodes: nodes, ..migration };
         migration.take_over(0);
         migration
     }

@@ -86,8 +86,9 @@ mod tests {
 
     #[test]
     fn a_switch_may_pass_no_advert_of_a_group_that_only_keepalived_has_reported() {
+        let instance = discovery::example();
         let judge = |group: &str, processes: ProcessView| {
-            let mut instance = discovery::example();
+            let mut instance = instance.clone();
             let vrrp = Arc::make_mut(&mut instance.vrrp);
             vrrp.multicast_group = Some(group.parse().unwrap());
             let key = router_key(&instance).unwrap();
@@ -103,8 +104,8 @@ mod tests {
         assert_eq!(judge("224.0.0.18", ProcessView::default()), ReceivedAdverts::None);
         for group in ["239.1.2.3", "ff02::12"] {
             assert_eq!(judge(group, ProcessView::default()), ReceivedAdverts::Unknown);
-            let file = discovery::example().file;
-            let running = ProcessView::running_since(&file, Duration::ZERO, Duration::ZERO);
+            let running =
+                ProcessView::running_since(&instance.file, Duration::ZERO, Duration::ZERO);
             assert_eq!(judge(group, running), ReceivedAdverts::None);
         }
     }

@@ -258,10 +258,11 @@ impl CurrentFindings {
         // ORDER: a transition or a row that comes after the check is read again, or is read now.
         let transitions = sources.transitions();
         let is_current = sources.is_history_current();
-        // An instance that flaps still does so while the history does not answer.
-        self.flapping = sources.flapping().unwrap_or_else(|| std::mem::take(&mut self.flapping));
+        let flapping = sources.flapping();
         self.flapping_read_at = Some(Instant::now());
-        self.transitions = is_current.then_some(transitions);
+        self.transitions = (is_current && flapping.is_some()).then_some(transitions);
+        // An instance that flaps still does so while the history does not answer.
+        self.flapping = flapping.unwrap_or_else(|| std::mem::take(&mut self.flapping));
     }
 
     /// All findings except those of the audit.

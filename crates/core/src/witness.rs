@@ -36,6 +36,9 @@ pub const MAX_SOURCES: usize = 8;
 /// How long a virtual router counts as crowded after an advert of a further source.
 const CROWDED_SPAN: Duration = Duration::from_mins(1);
 
+/// Two losses with more time between them have nothing to do with each other.
+const FLOOD_GAP: Duration = Duration::from_secs(10);
+
 /// A queue that was not read for this time says nothing about the sources.
 const MAX_DRAIN_AGE: Duration = Duration::from_secs(5);
 
@@ -91,6 +94,8 @@ pub struct Overrun {
     pub from: Moment,
     /// The queue was read at this time.
     pub to: Moment,
+    /// Since then, adverts were lost again and again, with less than [`FLOOD_GAP`] between two losses.
+    pub since: Moment,
     /// Number of packets that the kernel dropped, since the start of the capture.
     pub total_dropped: u64,
 }
@@ -370,7 +375,9 @@ impl LinkWitness {
         if dropped > 0 {
             let before = self.overrun.map_or(0, |overrun| overrun.total_dropped);
             let total_dropped = before + u64::from(dropped);
-            self.overrun = Some(Overrun { from: self.drained_at, to: now, total_dropped });
+            let known = self.overrun.filter(|known| now.since(known.to) < FLOOD_GAP);
+            let (from, since) = (self.drained_at, known.map_or(now, |known| known.since));
+            self.overrun = Some(Overrun { from, to: now, since, total_dropped });
         }
         self.drained_at = now;
     }
@@ -412,6 +419,13 @@ impl LinkWitness {
     /// The last overrun; `None` if there was none.
     pub fn overrun(&self) -> Option<Overrun> {
         self.overrun
+    }
+
+    /// Whether adverts are lost again and again, or were until a minute ago: a further primary may stay unseen.
+    pub fn is_flooded(&self, now: Moment) -> bool {
+        self.overrun.is_some_and(|overrun| {
+            overrun.to.since(overrun.since) >= FLOOD_GAP && now.since(overrun.to) < CROWDED_SPAN
+        })
     }
 
     /// The packets that were not believed.

@@ -307,13 +307,17 @@ impl Audit {
         let is_unsettled = group.as_ref().is_some_and(is_changing);
         facts.sync_group = group.map(|dated| dated.facts);
         comparison.is_role_wrong |= facts.published.is_some();
+        let mut findings = self.dated_findings(entry, &facts, known, *at);
+        let kept = undecided::kept(&self.store, entry, &findings);
+        let is_unsettled = is_unsettled || !kept.is_empty();
+        findings.extend(kept);
         comparison.results.push(AuditResult {
             at: *at,
             taken: *taken,
             seq: entry.seq,
             instance: Arc::clone(&entry.instance),
             addresses: address_states(&entry.instance, snapshot),
-            findings: self.dated_findings(entry, &facts, known, *at),
+            findings: findings.into(),
             is_unsettled,
         });
     }
@@ -325,7 +329,7 @@ impl Audit {
         facts: &AuditFacts,
         known: KnownTimes,
         at: SystemTime,
-    ) -> Box<[DatedFinding]> {
+    ) -> Vec<DatedFinding> {
         let (witness, receiver_handle) = (&self.store.witness, &self.receiver_handle);
         let times = FactTimes { entry, facts, known, witness, receiver_handle };
         let fact_since = |kind| {
@@ -383,7 +387,7 @@ fn dated(
     last: Option<&AuditResult>,
     now: SystemTime,
     fact_since: impl Fn(FindingKind) -> Option<SystemTime>,
-) -> Box<[DatedFinding]> {
+) -> Vec<DatedFinding> {
     let known = last.map(|last| &*last.findings).unwrap_or_default();
     let since = |finding: &Finding| {
         let known = known.iter().find(|known| known.finding.kind == finding.kind);
@@ -413,7 +417,7 @@ mod tests {
             seq: 1,
             instance: Arc::new(crate::discovery::example()),
             addresses: Box::default(),
-            findings: first,
+            findings: first.into(),
             is_unsettled: false,
         };
         assert_eq!(dated(findings(), Some(&last), late, |_| None)[0].since, early);

@@ -26,8 +26,10 @@ mod table;
 mod worker;
 
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use vipwatch_core::NetnsName;
 use vipwatch_core::keepalived::Version;
@@ -69,8 +71,13 @@ impl ProcessSource {
     }
 
     /// The configuration that its process has loaded; `None` if the process keeps no copy.
-    pub(crate) fn loaded_config(&self) -> Option<MemoryFile> {
-        loaded_config(self.process?)
+    pub(crate) fn loaded_config(&self) -> io::Result<Option<MemoryFile>> {
+        self.process.map_or(Ok(None), loaded_config)
+    }
+
+    /// Whether its process has written its copy at this time.
+    pub(crate) fn has_loaded_at(&self, written: SystemTime) -> bool {
+        self.loaded_config().ok().flatten().is_some_and(|copy| copy.written == written)
     }
 }
 

@@ -70,6 +70,8 @@ pub struct AdvertFacts {
     pub lowered: Option<LoweredPriority>,
     /// More sources advertise than are followed.
     pub is_crowded: bool,
+    /// Adverts arrive faster than they are read.
+    pub is_flooded: bool,
 }
 
 /// No host has advertised for longer than the master-down interval of an instance.
@@ -136,7 +138,10 @@ impl AdvertFacts {
         facts.silence = question.silence();
         facts.disturbance = question.disturbance(router);
         facts.lowered = question.lowered(router);
-        facts.is_crowded = router.is_crowded(question.judged_at());
+        facts.is_flooded = question.witness.is_flooded(judged_at);
+        // A second primary may advertise by the other kind.
+        let mut both = question.witness.both_kinds(question.key);
+        facts.is_crowded = both.any(|router| router.is_crowded(judged_at));
         facts
     }
 
@@ -153,7 +158,7 @@ impl AdvertFacts {
             | u8::from(self.differing.is_some()) << 3
             | u8::from(self.disturbance.is_some()) << 4
             | u8::from(self.lowered.is_some()) << 5
-            | u8::from(self.is_crowded) << 6
+            | u8::from(self.is_crowded || self.is_flooded) << 6
             | u8::from(self.rejected.is_some()) << 7
     }
 
@@ -186,9 +191,19 @@ impl AdvertFacts {
             Finding::new(FindingKind::AdvertRejected, text)
         });
         let disturbance = self.disturbance.as_ref().map(AdvertDisturbance::finding);
-        let crowd = self.is_crowded.then(|| Finding::new(FindingKind::TooManyAdvertSources, format!(
-                "more than {MAX_SOURCES} hosts advertise this virtual_router_id: a further primary may stay unseen"
-            )));
+        let crowd = match (self.is_crowded, self.is_flooded) {
+            (true, _) => {
+                Some(format!("more than {MAX_SOURCES} hosts advertise this virtual_router_id"))
+            }
+            (false, true) => {
+                Some("packets of VRRP arrive on the link faster than they are read".to_owned())
+            }
+            (false, false) => None,
+        };
+        let crowd = crowd.map(|text| {
+            let text = format!("{text}: a further primary may stay unseen");
+            Finding::new(FindingKind::TooManyAdvertSources, text)
+        });
         [second, stranger, silence, differing, rejected, disturbance, crowd].into_iter().flatten()
     }
 }

@@ -6,7 +6,7 @@
 
 use super::adverts::{AdvertQuestion, SETTLE};
 use crate::Role;
-use crate::witness::{AdvertOrigin, RouterWitness, SourceRecord};
+use crate::witness::{AdvertOrigin, SourceRecord};
 
 /// Whether another host advertises the addresses of one instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,7 +30,6 @@ impl SplitWatch {
         if *question.role != Role::Primary {
             return false;
         }
-        let Some(router) = question.witness.router(question.key) else { return false };
         let is_other_primary = |record: &&SourceRecord| {
             record.origin == AdvertOrigin::Foreign && !question.own.is_other_service(record)
         };
@@ -42,7 +41,7 @@ impl SplitWatch {
             self.has_other_primary |= others.any(is_after_election);
             return false;
         }
-        if !self.has_other_primary || question.may_have_missed_adverts(router) {
+        if !self.has_other_primary || question.may_have_missed_adverts() {
             return false;
         }
         self.has_other_primary = false;
@@ -58,8 +57,10 @@ impl SplitWatch {
 impl AdvertQuestion<'_> {
     /// Whether adverts of the other host may be missing: packets were lost after its last one, less than its master-down
     /// interval ago.
-    fn may_have_missed_adverts(&self, router: &RouterWitness) -> bool {
-        let Some(last) = router.last_foreign(self.now).map(|last| last.record) else {
+    fn may_have_missed_adverts(&self) -> bool {
+        let both = self.witness.both_kinds(self.key);
+        let foreign = both.filter_map(|router| router.last_foreign(self.now));
+        let Some(last) = foreign.map(|last| last.record).max_by_key(|record| record.at) else {
             return false;
         };
         let overrun = self.witness.overrun().map(|overrun| overrun.to);

@@ -165,7 +165,8 @@ findings! {
     PeerConfigurationDiffers = "peer-configuration-differs", Warning, Instance, Adverts
         [settle: FindingSettle::SecondAudit, is_text_material: true],
         "make the vrrp_instance the same on all nodes, except for its priority";
-    PublishedRoleWrong = "published-role-wrong", Warning, Instance, OtherSource [drain: Uncertain],
+    PublishedRoleWrong = "published-role-wrong", Warning, Instance, OtherSource
+        [settle: FindingSettle::SecondAudit, drain: Uncertain],
         "this is a defect of vipwatch: please report it with the log";
     ReceiverJournal = "receiver-journal", Warning, Receiver, Attempt [drain: Uncertain],
         "check that the disk is writable and has free space; the receiver retries by itself";

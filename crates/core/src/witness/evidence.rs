@@ -56,18 +56,22 @@ impl LinkWitness {
             let records = router.advertising(judged_at).filter(|one| own.concerns(one));
             records.filter(|one| one.origin == origin).max_by_key(|one| one.at)
         };
+        let lost = self.overrun().map(|overrun| overrun.to);
+        // The own adverts may be among the lost ones.
+        let is_complete = lost.is_none_or(|lost| judged_at.since(lost) >= expected + SETTLE);
         match (newest(AdvertOrigin::Own), newest(AdvertOrigin::Foreign)) {
             // A primary that steps back sends nothing about it.
             (Some(own), Some(foreign))
-                if own.at < foreign.at && judged_at.since(own.at) > own.interval * 3 / 2 =>
+                if is_complete
+                    && own.at < foreign.at
+                    && judged_at.since(own.at) > own.interval * 3 / 2 =>
             {
                 Some(Role::Backup)
             }
             (Some(_), _) => Some(Role::Primary),
-            (None, Some(_)) => Some(Role::Backup),
+            (None, Some(_)) => is_complete.then_some(Role::Backup),
             (None, None) => {
                 let heard = router.sources().iter().map(|one| one.at).max();
-                let lost = self.overrun().map(|overrun| overrun.to);
                 let from = heard.max(lost).unwrap_or(self.since()).max(self.since());
                 let is_silent = judged_at.since(from) >= expected + SETTLE;
                 is_silent.then(|| Role::Unknown(UNHEARD.to_owned()))
@@ -88,7 +92,7 @@ impl LinkWitness {
         let Some(router) = self.router(key) else { return Silence::Unknown };
         let judged_at = self.judged_at(now);
         let concerning = router.sources().iter().filter(|record| own.concerns(record));
-        if concerning.clone().any(|record| !record.is_ended(judged_at)) {
+        if concerning.clone().any(|record| own.waits_for(record, expected, judged_at)) {
             return Silence::Advertised;
         }
         // Up to the last time at which the queue was read, everything is known.
@@ -96,17 +100,12 @@ impl LinkWitness {
         let last = concerning.max_by_key(|record| record.at);
         let undecoded = router.undecoded().last;
         let is_probable = undecoded > last.map(|record| record.at);
-        let from = undecoded.max(last.map(|record| record.at)).unwrap_or(self.since());
-        let from = from.max(self.since());
-        // The instance may wait for more adverts than the source announces.
-        let down = last.map_or(expected, |record| record.down_interval().max(expected));
+        let lost = self.overrun().map(|overrun| overrun.to);
+        let heard = undecoded.max(last.map(|record| record.at)).max(lost);
+        let from = heard.unwrap_or(self.since()).max(self.since());
+        let down = last.map_or(expected, |record| own.down_interval_after(record, expected));
         let time = known_until.since(from);
-        let is_lost = self.overrun().is_some_and(|overrun| overrun.to > from);
-        if is_lost || time < down {
-            Silence::Unknown
-        } else {
-            Silence::Silent { time, is_probable }
-        }
+        if time < down { Silence::Unknown } else { Silence::Silent { time, is_probable } }
     }
 }
 
@@ -143,6 +142,33 @@ impl OwnSettings {
     pub fn rejection(&self, record: &SourceRecord) -> Option<Rejection> {
         self.version?;
         Rejection::of(self.auth_hmac.as_deref(), record)
+    }
+
+    /// Whether keepalived of this instance waits for the next advert of a source. `expected` is its own master-down interval.
+    pub fn waits_for(&self, record: &SourceRecord, expected: Duration, now: Moment) -> bool {
+        let down_interval = self.down_interval_after(record, expected);
+        !record.is_ended(now) && now.since(record.at) <= down_interval
+    }
+
+    /// How long keepalived of this instance waits after an advert of a source.
+    fn down_interval_after(&self, record: &SourceRecord, expected: Duration) -> Duration {
+        // `down_timer_adverts` is 1 or 2.
+        let is_short = expected < record.interval * 3 && self.interval == Some(record.interval);
+        if is_short || self.drops(record) {
+            return expected;
+        }
+        // The instance may wait for more adverts than the source announces.
+        record.down_interval().max(expected)
+    }
+
+    /// Whether keepalived of this instance drops the adverts of a source, so that their interval means nothing to it.
+    fn drops(&self, record: &SourceRecord) -> bool {
+        let differs = |is_other: Option<bool>| is_other == Some(true);
+        differs(self.version.map(|version| version != record.version))
+            || record.version == VrrpVersion::V2
+                && differs(self.interval.map(|interval| interval != record.interval))
+            || differs(self.authentication.map(|own| own != record.authentication))
+            || self.rejection(record).is_some()
     }
 
     /// Whether adverts have no address of the instance, although both have addresses.

@@ -10,7 +10,7 @@ use vipwatch_core::audit::SETTLE;
 use vipwatch_core::finding::FindingEvidence;
 use vipwatch_linux::clock;
 
-use super::AuditResult;
+use super::{AuditResult, DatedFinding};
 use crate::state::{InstanceEntry, StateStore};
 use crate::witness::{CaptureStatus, InstanceEvidence, expected_down_interval};
 
@@ -29,6 +29,29 @@ pub(super) fn is_undecided(store: &StateStore, entry: &InstanceEntry, kind: Find
     audit.is_none() || (is_of_adverts && is_evidence_incomplete(store, entry))
 }
 
+/// The findings about adverts that the last audit of this instance found and the new one did not, while adverts are lost:
+/// that they are not found says nothing.
+pub(super) fn kept(
+    store: &StateStore,
+    entry: &InstanceEntry,
+    found: &[DatedFinding],
+) -> Vec<DatedFinding> {
+    let Some(last) = entry.current_audit() else { return Vec::new() };
+    let is_kept = |dated: &&DatedFinding| {
+        let kind = dated.finding.kind;
+        kind.evidence() == FindingEvidence::Adverts
+            && !found.iter().any(|found| found.finding.kind == kind)
+    };
+    let kept: Vec<_> = last.findings.iter().filter(is_kept).cloned().collect();
+    let needed = expected_down_interval(&entry.instance) + SETTLE;
+    let is_lossy = |evidence: InstanceEvidence<'_>| {
+        let overrun = evidence.witness.overrun();
+        overrun.is_some_and(|overrun| clock::now().since(overrun.to) < needed)
+    };
+    let is_lossy = || store.witness.read(&entry.instance, is_lossy).unwrap_or(false);
+    if !kept.is_empty() && is_lossy() { kept } else { Vec::new() }
+}
+
 /// Whether adverts of this instance are captured, but not for long enough, or some were lost or cannot be decoded.
 fn is_evidence_incomplete(store: &StateStore, entry: &InstanceEntry) -> bool {
     let needed = expected_down_interval(&entry.instance) + SETTLE + AUDIT_MARGIN;
@@ -36,10 +59,11 @@ fn is_evidence_incomplete(store: &StateStore, entry: &InstanceEntry) -> bool {
         let lost = evidence.witness.overrun().map(|overrun| overrun.to);
         let (began, judged_at) =
             (evidence.witness.since(), evidence.witness.judged_at(clock::now()));
-        let router = evidence.witness.router(evidence.key);
         // Beside a source that advertises, they leave nothing open.
-        let router = router.filter(|router| router.advertising(judged_at).next().is_none());
-        let undecoded = router.and_then(|router| router.undecoded().last);
+        let both = || evidence.witness.both_kinds(evidence.key);
+        let is_advertised = both().any(|router| router.advertising(judged_at).next().is_some());
+        let undecoded = both().filter_map(|router| router.undecoded().last).max();
+        let undecoded = undecoded.filter(|_| !is_advertised);
         let complete_since = lost.max(undecoded).map_or(began, |last| last.max(began));
         *evidence.status == CaptureStatus::Running && clock::now().since(complete_since) < needed
     };

@@ -9,7 +9,9 @@ use vipwatch_linux::clock;
 use crate::discovery::InstanceConfig;
 use crate::processes::ProcessView;
 use crate::state::StateStore;
-use crate::witness::{CaptureStatus, InstanceEvidence, configured_settings};
+use crate::witness::{
+    CaptureStatus, InstanceEvidence, configured_settings, expected_down_interval,
+};
 
 /// What the adverts show; `None` if those of this instance are not captured.
 pub(super) fn received_adverts(
@@ -33,10 +35,13 @@ fn judge(
         return ReceivedAdverts::Unknown;
     }
     let judged_at = witness.judged_at(now);
-    let own = configured_settings(instance);
+    let (own, expected) = (configured_settings(instance), expected_down_interval(instance));
     let is_foreign = witness.router(key).is_some_and(|router| {
-        let mut advertising = router.advertising(judged_at);
-        advertising.any(|record| record.origin == AdvertOrigin::Foreign && own.concerns(record))
+        router.sources().iter().any(|record| {
+            record.origin == AdvertOrigin::Foreign
+                && own.concerns(record)
+                && own.waits_for(record, expected, judged_at)
+        })
     });
     match evidence.silence(instance, processes, now) {
         _ if is_foreign => ReceivedAdverts::Other,

@@ -68,10 +68,7 @@ impl ConfigFile {
 
     /// Whether this is still the content in use, for a file with this stamp that `source` uses.
     pub(super) fn is_current(&self, stamp: FileStamp, source: Option<&ProcessSource>) -> bool {
-        let is_loaded_at = |at| {
-            let copy = source.and_then(ProcessSource::loaded_config);
-            copy.is_some_and(|copy| copy.written == at)
-        };
+        let is_loaded_at = |at| source.is_some_and(|source| source.has_loaded_at(at));
         self.stamp == Some(stamp)
             && match self.pending {
                 None => true,

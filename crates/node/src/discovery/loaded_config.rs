@@ -53,11 +53,17 @@ impl LoadedConfig {
         let Some(source) = source.filter(|source| source.is_running()) else {
             return Self::NoProcess;
         };
-        let Some(copy) = source.loaded_config() else { return Self::NoCopy };
+        let copy = match source.loaded_config() {
+            Ok(Some(copy)) => copy,
+            _ if !source.is_running() => return Self::NoProcess,
+            Ok(None) => return Self::NoCopy,
+            // For example without a free file descriptor.
+            Err(_) => return Self::Changing,
+        };
         let written = copy.written;
         let text = copy.text(MAX_LOADED_BYTES).unwrap_or_default();
         // ORDER: a reload that began during the read has changed the time.
-        let is_same = source.loaded_config().is_some_and(|copy| copy.written == written);
+        let is_same = source.has_loaded_at(written);
         match load_copy(request, &text).filter(|_| is_same) {
             Some(configuration) => Self::Known(configuration, written),
             None => Self::Changing,

@@ -447,7 +447,7 @@ fn a_process_that_has_vanished_leaves_its_file_readable_and_its_environment_unkn
         version: Some(version("2.4.3")),
         ..source(&file, ProcessNetns::Own)
     };
-    assert!(!vanished.is_running() && vanished.loaded_config().is_none());
+    assert!(!vanished.is_running() && !matches!(vanished.loaded_config(), Ok(Some(_))));
     let text = format!(
         "{}{}",
         instance("A", "192.0.2.1"),

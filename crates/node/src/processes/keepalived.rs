@@ -293,7 +293,8 @@ impl KeepalivedProcess {
     /// Reads when keepalived has read its configuration, and whether that is the current one. This lists all open files
     /// of the process.
     pub(super) fn read_loaded_at(&mut self) {
-        self.loaded_at = loaded_config(self.id).map(|copy| clock::moment_of(copy.written));
+        let copy = loaded_config(self.id).ok().flatten();
+        self.loaded_at = copy.map(|copy| clock::moment_of(copy.written));
         self.is_outdated = self.outdated_since(&self.file).is_some();
     }
 
@@ -333,7 +334,7 @@ impl KeepalivedProcess {
         if changed <= processes::start_time(self.id) {
             return None;
         }
-        let copy = loaded_config(self.id)?;
+        let copy = loaded_config(self.id).ok().flatten()?;
         let written = copy.written;
         if changed <= written {
             return None;
@@ -397,10 +398,10 @@ impl KeepalivedProcess {
 }
 
 /// The memory file in which a keepalived keeps the configuration that it has read; `None` for one before 2.1.
-pub(super) fn loaded_config(id: ProcessId) -> Option<MemoryFile> {
-    let found = processes::memory_file(id.pid, LOADED_CONFIG).ok().flatten();
+pub(super) fn loaded_config(id: ProcessId) -> io::Result<Option<MemoryFile>> {
+    let found = processes::memory_file(id.pid, LOADED_CONFIG)?;
     // ORDER: the pid may have been given to another process before the file was opened, but not after this check.
-    found.filter(|_| processes::is_alive(id))
+    Ok(found.filter(|_| processes::is_alive(id)))
 }
 
 /// The namespace of a process, which has no name.

@@ -267,14 +267,14 @@ impl Follower {
         let pause = if self.pending.is_empty() { pause } else { pause.min(pending) };
         // A directory may have changed during the scan.
         self.next_scan = self.next_scan.min(clock::now() + pause);
+        if is_changed {
+            let ids: HashSet<&InstanceId> = self.instances.iter().map(|one| &one.id).collect();
+            self.withheld.retain(|id| ids.contains(id));
+        }
         // A namespace may have been deleted between the scan of the files and the snapshot.
         let followed = self.withhold(followed, Self::is_undecided);
         let is_changing = |change: &RoleChange| is_changing(&self.pending, change);
         let mut changes = self.withheld.decided(is_changing, clock::now());
-        if !changes.is_empty() {
-            let ids: HashSet<&InstanceId> = self.instances.iter().map(|one| &one.id).collect();
-            changes.retain(|change| ids.contains(&change.instance.id));
-        }
         changes.extend(followed);
         FollowerUpdate {
             changes_before_scan: Vec::new(),

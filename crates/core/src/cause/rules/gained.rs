@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rules for transitions that give addresses to this node.
 
+use std::time::Duration;
+
 use super::{
     AdvertEvidence, CLOCK_SLACK, CauseQuestion, FIRST_LOAD_SPAN, START_MARGIN, TAKEOVER_SPAN,
     inferred,
@@ -114,8 +116,7 @@ impl CauseQuestion<'_> {
         if let Some(hand_over) = self.by_hand_over() {
             return Some(hand_over);
         }
-        // A backup waits for more than three intervals. A node that is preempted may have lost an advert.
-        let is_silent = silent(peer) > peer.interval * 5 / 2;
+        let is_silent = silent(peer) > self.silent_after(peer);
         if is_silent && router.undecoded().last > Some(peer.at) {
             return Some(Cause::unknown(UnknownReason::CaptureIncomplete));
         }
@@ -147,6 +148,16 @@ impl CauseQuestion<'_> {
             }
         }
         Some(self.over_advertising_peer(router, peer))
+    }
+
+    /// The time without an advert that only a silent peer has. A backup usually waits for more than three intervals, with
+    /// `down_timer_adverts` 1 or 2 for less. A node that is preempted may have lost an advert.
+    fn silent_after(&self, peer: &SourceRecord) -> Duration {
+        let usual = peer.interval * 5 / 2;
+        if peer.interval != self.interval {
+            return usual;
+        }
+        usual.min(self.down_interval.saturating_sub(peer.interval / 2).max(peer.interval))
     }
 
     /// The weakest other host that advertises, also one with other addresses.
@@ -193,7 +204,7 @@ impl CauseQuestion<'_> {
         let is_silent = |record: &&SourceRecord| {
             let silent = self.at.since(record.at);
             let is_silent =
-                silent > record.interval * 5 / 2 && silent < self.down_interval + START_MARGIN;
+                silent > self.silent_after(record) && silent < self.down_interval + START_MARGIN;
             record.priority > 0 && is_silent
         };
         self.foreign(router).filter(is_silent).max_by_key(|record| record.at)

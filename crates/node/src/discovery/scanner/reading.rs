@@ -77,25 +77,31 @@ impl ConfigScanner {
         result: &mut DiscoveryResult,
     ) -> Option<&mut ConfigFile> {
         let ParsedFile { mut content, written } = ConfigFile::parse(request, stamp);
-        if let Some(missing) = self.missing_include(file, &content)
+        let mut since = self.files.get(file).and_then(|known| known.changing_since);
+        let loaded = LoadedConfig::read(source, request).without_endless_change(&mut since);
+        content.changing_since = since;
+        if !matches!(loaded, LoadedConfig::Known(..))
+            && let Some(missing) = self.missing_include(file, &content)
             && self.hold(file, &missing, result).is_some()
         {
             return self.files.get_mut(file).map(|known| &mut **known);
         }
         let age = |at: SystemTime| at.elapsed().ok();
         let is_young = |wait| written.and_then(age).is_some_and(|age| age < wait);
-        let mut since = self.files.get(file).and_then(|known| known.changing_since);
-        let loaded = LoadedConfig::read(source, request).without_endless_change(&mut since);
-        content.changing_since = since;
         let (is_changing, pending) = match loaded {
             LoadedConfig::Known(loaded, loaded_at) => {
                 let is_reload = age(loaded_at).is_some_and(|age| age < SETTLE);
                 result.is_unsettled |= is_reload;
                 if content.differs_from(&loaded) {
                     content = content.with_loaded(loaded, loaded_at);
-                } else if is_young(SETTLE) {
-                    content.stamp = None;
-                    result.is_unsettled = true;
+                } else {
+                    // keepalived runs with this content, whatever its problems are.
+                    content.is_valid |= !loaded.is_refused;
+                    content.has_all_instances |= !loaded.is_refused;
+                    if is_young(SETTLE) {
+                        content.stamp = None;
+                        result.is_unsettled = true;
+                    }
                 }
                 if is_reload {
                     (content.stamp, content.pending) = (None, Some(PendingEdit::Changing));
@@ -109,8 +115,8 @@ impl ConfigScanner {
             }
             LoadedConfig::NoProcess => (is_young(SETTLE), Some(PendingEdit::Changing)),
             LoadedConfig::Changing => (true, Some(PendingEdit::Changing)),
-            // A reload usually follows the edit soon.
-            LoadedConfig::NoCopy => (is_young(MISSING_FILE_HOLD), None),
+            // A reload usually follows the edit soon. Its time is not known, so that role changes wait for the end.
+            LoadedConfig::NoCopy => (is_young(MISSING_FILE_HOLD), Some(PendingEdit::Changing)),
         };
         if is_changing {
             // The file may be incomplete. In the first scan there is no earlier content to use instead.
@@ -122,6 +128,9 @@ impl ConfigScanner {
                 (known.pending, known.changing_since) = (pending, since);
                 return Some(known);
             }
+            content.stamp = None;
+        } else if since.is_some() {
+            // The copy may become readable.
             content.stamp = None;
         }
         Some(self.replace(file, content))

@@ -82,6 +82,11 @@ impl Withheld {
         is_cancelled
     }
 
+    /// Forgets the changes of instances that are no longer configured.
+    pub(super) fn retain(&mut self, is_configured: impl Fn(&InstanceId) -> bool) {
+        self.held.retain(|id, _| is_configured(id));
+    }
+
     /// The changes that the scan has decided. Those for which `is_open` waits for the next one.
     pub(super) fn decided(
         &mut self,
@@ -173,6 +178,16 @@ mod tests {
         withheld.hold(change(Role::Backup, FAULT), at(5));
         let changes = withheld.after_earlier(change(FAULT, Role::Backup));
         assert_eq!(roles(&changes), [FAULT, Role::Backup]);
+    }
+
+    #[test]
+    fn the_first_role_of_an_instance_that_is_back_comes_after_no_earlier_change() {
+        let mut withheld = Withheld::default();
+        withheld.hold(change(Role::Primary, PARTIAL), at(0));
+        withheld.retain(|_| false);
+        let first = RoleChange { from: None, ..change(PARTIAL, Role::Primary) };
+        assert_eq!(roles(&withheld.after_earlier(first)), [Role::Primary]);
+        assert_eq!(roles(&withheld.take_overdue(at(5000))), []);
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub struct RunningKeepalived {
     pub vrrp_child: VrrpChild,
     /// When keepalived read its configuration, if the file has changed since; else `None`.
     pub outdated_since: Option<String>,
+    /// Whether the changed file is missing, or has problems for which keepalived may end when it reads it.
+    pub is_file_refused: bool,
 }
 
 /// Whether a process uses the configuration of the instance.
@@ -335,7 +337,9 @@ impl RunningKeepalived {
             ),
         );
         // The file of a router decides at once.
-        let hint = if config.is_some() {
+        let hint = if self.is_file_refused {
+            "do not reload or restart keepalived: it may end, or lose its addresses, with the file as it is. See              configuration-problem, and correct or restore the file first"
+        } else if config.is_some() {
             finding.hint
         } else {
             "the edit has no effect yet, but floating addresses and routes are compared with the file: reload keepalived \
@@ -364,6 +368,7 @@ mod tests {
             suspension: None,
             vrrp_child: VrrpChild::Present { pid: 11, suspension: None },
             outdated_since: None,
+            is_file_refused: false,
         }
     }
 
@@ -461,6 +466,10 @@ mod tests {
         assert!(hint(&facts).contains("roles follow what keepalived has loaded"));
         let router = KeepalivedFacts { config: None, ..facts.clone() };
         assert!(hint(&router).contains("compared with the file"));
+        if let KeepalivedPresence::Running(running) = &mut facts.presence {
+            running.is_file_refused = true;
+        }
+        assert!(hint(&facts).contains("do not reload"), "the reload would end it");
         facts.recent_starts = CRASH_LOOP_STARTS;
         let (file, program) = ("/run/k.pid".to_owned(), "sleep".to_owned());
         facts.stranger = Some(PidFileStranger { file, pid: 9, program });

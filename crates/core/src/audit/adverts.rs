@@ -107,8 +107,7 @@ impl AdvertFacts {
         };
         let judged_at = question.judged_at();
         for record in question.both_kinds(judged_at).filter(is_lasting) {
-            let is_stranger = question.own.is_other_service(record);
-            if !is_stranger && question.is_second_primary(record) {
+            if question.may_hold(record) && question.is_second_primary(record) {
                 facts.second_primary.get_or_insert_with(|| question.host(record));
             }
         }
@@ -292,6 +291,11 @@ impl AdvertQuestion<'_> {
         self.witness.both_kinds(self.key).flat_map(move |router| router.advertising(now))
     }
 
+    /// Whether the sender of adverts may hold the addresses of the instance.
+    pub(super) fn may_hold(&self, record: &SourceRecord) -> bool {
+        !self.own.is_other_service(record) && !self.own.lacks_addresses(record)
+    }
+
     fn is_holding(&self) -> bool {
         matches!(self.role, Role::Primary | Role::Partial { .. })
     }
@@ -314,7 +318,7 @@ impl AdvertQuestion<'_> {
         }
         let judged_at = self.judged_at();
         let sources = self.concerning(router, judged_at);
-        let sources = sources.filter(|record| !self.own.is_other_service(record));
+        let sources = sources.filter(|record| self.may_hold(record));
         let record = sources.max_by_key(|record| (record.priority, record.source))?;
         record.is_disturbed(judged_at).then(|| AdvertDisturbance {
             host: self.host(record),

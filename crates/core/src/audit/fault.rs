@@ -92,6 +92,7 @@ mod tests {
             suspension: None,
             vrrp_child: VrrpChild::Present { pid: 11, suspension: None },
             outdated_since: None,
+            is_file_refused: false,
         };
         let mut facts = AuditFacts::new(Role::Backup);
         facts.keepalived = Some(KeepalivedFacts {

@@ -31,7 +31,7 @@ impl SplitWatch {
             return false;
         }
         let is_other_primary = |record: &&SourceRecord| {
-            record.origin == AdvertOrigin::Foreign && !question.own.is_other_service(record)
+            record.origin == AdvertOrigin::Foreign && question.may_hold(record)
         };
         let is_after_election =
             |record: &SourceRecord| record.at >= question.role_since + record.interval + SETTLE;

@@ -114,7 +114,7 @@ findings! {
     KeepalivedGone = "keepalived-gone", Critical, Instance, Processes [drain: CannotTakeOver],
         "this node cannot take over: start keepalived, or see why the agent does not";
     KeepalivedGoneAddressLeft = "keepalived-gone-address-left", Critical, Instance, Processes,
-        "another node takes the address and both hold it: start keepalived here, or remove the address from the link (ip address del)";
+        "another node takes the address and both hold it: remove the address from the link (ip address del), or start keepalived here if its file still has the address";
     KeepalivedNotReadable = "keepalived-not-readable", Info, Instance, ProcessesAndFiles [drain: Uncertain],
         "vipwatch needs CAP_SYS_PTRACE to read the processes of other users, or root";
     KeepalivedParentFrozen = "keepalived-parent-frozen", Warning, Instance, Processes [is_text_material: true],
@@ -195,7 +195,7 @@ findings! {
     TooManyAdvertSources = "too-many-advert-sources", Critical, Instance, Adverts,
         "a host on this network sends adverts with forged source addresses: find its MAC address with `tcpdump -e -n -i LINK proto 112`";
     TwoPrimaries = "two-primaries", Critical, Instance, Adverts [is_text_material: true],
-        "the other node's adverts reach this machine: keepalived here drops them (firewall INPUT, password, key, clock, interval: see its log), or the other node does not receive those of this one";
+        "the other node's adverts reach this machine: keepalived here drops them (version, addresses, interval, password, key, clock, firewall INPUT: see its log), or the other node does not receive those of this one";
     VridClash = "vrid-clash", Critical, Instance, Configuration [is_text_material: true],
         "give one of them another virtual_router_id";
     VridClashOnLink = "vrid-clash-on-link", Critical, Instance, Adverts

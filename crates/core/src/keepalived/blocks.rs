@@ -254,9 +254,12 @@ impl BlockReader<'_> {
             }
         };
         let message = Message::quoting(
-            format!("expected a block that keepalived {} knows: it is skipped", self.version),
             format!(
-                "{word:?} in {head} is not a block that keepalived {} knows: it is skipped",
+                "expected a block that keepalived {0} knows: it is skipped here, but keepalived {0} may not load what follows it",
+                self.version
+            ),
+            format!(
+                "keepalived {0} does not know the block {word:?} in {head}: it is skipped here, but keepalived {0} may not load what follows it, such as addresses",
                 self.version
             ),
         );

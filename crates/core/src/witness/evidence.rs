@@ -91,13 +91,14 @@ impl LinkWitness {
     ) -> Silence {
         let Some(router) = self.router(key) else { return Silence::Unknown };
         let judged_at = self.judged_at(now);
-        let concerning = router.sources().iter().filter(|record| own.concerns(record));
-        if concerning.clone().any(|record| own.waits_for(record, expected, judged_at)) {
+        if router.sources().iter().any(|record| own.waits_for(record, expected, judged_at)) {
             return Silence::Advertised;
         }
         // Up to the last time at which the queue was read, everything is known.
         let known_until = self.drained_at().min(now);
-        let last = concerning.max_by_key(|record| record.at);
+        let is_answered =
+            |record: &&SourceRecord| own.concerns(record) && !own.lacks_addresses(record);
+        let last = router.sources().iter().filter(is_answered).max_by_key(|record| record.at);
         let undecoded = router.undecoded().last;
         let is_probable = undecoded > last.map(|record| record.at);
         let lost = self.overrun().map(|overrun| overrun.to);
@@ -147,7 +148,15 @@ impl OwnSettings {
     /// Whether keepalived of this instance waits for the next advert of a source. `expected` is its own master-down interval.
     pub fn waits_for(&self, record: &SourceRecord, expected: Duration, now: Moment) -> bool {
         let down_interval = self.down_interval_after(record, expected);
-        !record.is_ended(now) && now.since(record.at) <= down_interval
+        let is_current = !record.is_ended(now) && now.since(record.at) <= down_interval;
+        is_current && self.concerns(record) && !self.lacks_addresses(record)
+    }
+
+    /// Whether adverts have no address at all, although the instance has. Their sender holds none, for example because it
+    /// could not read its configuration, and keepalived of this instance drops them.
+    pub fn lacks_addresses(&self, record: &SourceRecord) -> bool {
+        self.addresses.as_ref().is_some_and(|own| !own.is_empty())
+            && record.addresses().next().is_none()
     }
 
     /// How long keepalived of this instance waits after an advert of a source.

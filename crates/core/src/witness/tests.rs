@@ -404,6 +404,12 @@ fn silence_is_known_only_after_the_master_down_interval_and_without_an_overrun()
         Silence::Unknown
     );
     assert!(witness.is_incomplete_since(at(8_000)) && !witness.is_incomplete_since(at(9_000)));
+    witness.drained(at(13_000), 0);
+    assert_eq!(
+        witness.silence(KEY, &OwnSettings::default(), expected, at(13_000)),
+        Silence::Silent { time: Duration::from_secs(4), is_probable: false },
+        "it is known again after the overrun"
+    );
     // The queue was not read for long: that is no silence of the peer.
     let mut stalled = self::witness();
     observe(&mut stalled, PEER, 1_000);
@@ -462,6 +468,74 @@ fn the_role_of_an_instance_without_addresses_is_that_of_the_sender_of_its_advert
     witness.drained(at(13_000), 1);
     assert_eq!(role(&mut witness, 17_500), None, "adverts were lost");
     assert_eq!(role(&mut witness, 17_600), unknown);
+}
+
+#[test]
+fn a_primary_without_addresses_is_no_backup_while_its_own_adverts_are_lost() {
+    let mut witness = witness();
+    let own = Sender { last_octet: 10, priority: 150, ..PEER };
+    observe_from(&mut witness, own, AdvertOrigin::Own, 1_000);
+    // A neighbour floods the queue, and advertises with a low priority.
+    for second in 2..20_u64 {
+        observe(&mut witness, Sender { priority: 1, ..PEER }, second * 1_000);
+        witness.drained(at(second * 1_000 + 500), 900);
+        let now = at(second * 1_000 + 500);
+        let role = witness.role(KEY, &OwnSettings::default(), Duration::from_millis(3_600), now);
+        assert!(matches!(role, None | Some(Role::Primary)), "{second} s: {role:?}");
+    }
+    for second in 20..25 {
+        observe(&mut witness, Sender { priority: 1, ..PEER }, second * 1_000);
+        witness.drained(at(second * 1_000 + 500), 0);
+    }
+    let expected = Duration::from_millis(3_600);
+    let role = witness.role(KEY, &OwnSettings::default(), expected, at(24_500));
+    assert_eq!(role, Some(Role::Backup), "nothing is lost any more");
+}
+
+#[test]
+fn a_flood_is_a_series_of_losses_that_lasts() {
+    let mut witness = witness();
+    witness.drained(at(1_000), 5);
+    witness.drained(at(20_000), 5);
+    assert!(!witness.is_flooded(at(20_000)), "two losses apart");
+    for second in 21..=30 {
+        witness.drained(at(second * 1_000), 5);
+    }
+    assert!(witness.is_flooded(at(30_000)) && witness.is_flooded(at(80_000)));
+    assert!(!witness.is_flooded(at(91_000)), "it is over");
+}
+
+#[test]
+fn an_advert_that_keepalived_drops_is_waited_for_no_longer_than_the_own_interval() {
+    let mut witness = witness();
+    observe(&mut witness, Sender { seconds: 255, ..PEER }, 1_000);
+    let record = &router(&witness).sources()[0];
+    let expected = Duration::from_millis(3_600);
+    let second = Some(Duration::from_secs(1));
+    let version = Some(VrrpVersion::V2);
+    let own = |interval, version| OwnSettings { interval, version, ..OwnSettings::default() };
+    for version in [VrrpVersion::V2, VrrpVersion::V3] {
+        let own = own(second, Some(version));
+        assert!(own.waits_for(record, expected, at(4_500)));
+        assert!(!own.waits_for(record, expected, at(10_000)), "{version:?}");
+    }
+    let same = own(Some(Duration::from_secs(255)), version);
+    assert!(same.waits_for(record, Duration::from_secs(766), at(10_000)));
+    witness.drained(at(10_000), 0);
+    let silence = witness.silence(KEY, &own(second, version), expected, at(10_000));
+    assert!(matches!(silence, Silence::Silent { .. }), "{silence:?}");
+}
+
+#[test]
+fn with_one_down_timer_advert_the_silence_begins_after_one_interval() {
+    let mut witness = witness();
+    observe(&mut witness, PEER, 1_000);
+    witness.drained(at(3_000), 0);
+    let interval = Some(Duration::from_secs(1));
+    let own = OwnSettings { version: Some(VrrpVersion::V2), interval, ..OwnSettings::default() };
+    let silence = |expected| witness.silence(KEY, &own, Duration::from_millis(expected), at(3_000));
+    assert!(matches!(silence(1_600), Silence::Silent { .. }));
+    assert_eq!(silence(3_600), Silence::Advertised);
 }
 
 #[test]

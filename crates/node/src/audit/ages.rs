@@ -52,6 +52,8 @@ impl FactTimes<'_> {
             | Kind::KeepalivedGoneAddressLeft
             | Kind::KeepalivedFrozen
             | Kind::KeepalivedFrozenAddressLeft => self.known.processes.max(self.role_since()),
+            // The processes are older than the edit.
+            Kind::KeepalivedReloadPending => None,
             _ if kind.is_of_processes() => self.known.processes,
             Kind::SyncGroupSplit => self.known.sync_group,
             Kind::NamespaceMissing

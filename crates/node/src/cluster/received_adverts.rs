@@ -38,9 +38,7 @@ fn judge(
     let (own, expected) = (configured_settings(instance), expected_down_interval(instance));
     let is_foreign = witness.router(key).is_some_and(|router| {
         router.sources().iter().any(|record| {
-            record.origin == AdvertOrigin::Foreign
-                && own.concerns(record)
-                && own.waits_for(record, expected, judged_at)
+            record.origin == AdvertOrigin::Foreign && own.waits_for(record, expected, judged_at)
         })
     });
     match evidence.silence(instance, processes, now) {

@@ -60,9 +60,9 @@ impl ConfigFile {
         Self { problems: vec![problem], ..Self::default() }
     }
 
-    /// A file that does not exist, and that keepalived has loaded before.
-    pub(super) fn missing(file: &Path) -> Self {
-        let text = "the file is missing; keepalived still runs with it".to_owned();
+    /// A file that does not exist, although keepalived runs with it. `loaded` says what it has loaded.
+    pub(super) fn missing(file: &Path, loaded: &str) -> Self {
+        let text = format!("the file is missing; keepalived still runs {loaded}");
         Self { problems: vec![ConfigProblem::new(file, None, text)], ..Self::default() }
     }
 
@@ -74,7 +74,7 @@ impl ConfigFile {
                 None => true,
                 Some(PendingEdit::Changing) => false,
                 Some(PendingEdit::Ended) => !source.is_some_and(ProcessSource::is_running),
-                Some(PendingEdit::NotLoaded { loaded_at }) => is_loaded_at(loaded_at),
+                Some(PendingEdit::NotLoaded { loaded_at, .. }) => is_loaded_at(loaded_at),
             }
     }
 
@@ -96,7 +96,7 @@ impl ConfigFile {
             problems: self.problems.into_iter().map(ConfigProblem::with_last_valid).collect(),
             is_valid: !loaded.is_refused,
             has_all_instances: !loaded.is_refused,
-            pending: Some(PendingEdit::NotLoaded { loaded_at }),
+            pending: Some(PendingEdit::NotLoaded { loaded_at, is_refused: !self.is_valid }),
             ..self
         }
     }

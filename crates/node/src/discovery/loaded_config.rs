@@ -32,19 +32,13 @@ pub(crate) enum PendingEdit {
     /// addresses yet.
     Changing,
     /// The process has loaded another content, and wrote its copy at this time.
-    NotLoaded { loaded_at: SystemTime },
+    NotLoaded {
+        loaded_at: SystemTime,
+        /// The file is missing, or has problems for which keepalived may end when it reads it.
+        is_refused: bool,
+    },
     /// The process that had loaded another content has ended. Its addresses may be left.
     Ended,
-}
-
-impl PendingEdit {
-    /// When the process has loaded what is in use; `None` if it is not known that this is another content.
-    pub(crate) fn loaded_at(self) -> Option<SystemTime> {
-        match self {
-            Self::NotLoaded { loaded_at } => Some(loaded_at),
-            Self::Changing | Self::Ended => None,
-        }
-    }
 }
 
 impl LoadedConfig {

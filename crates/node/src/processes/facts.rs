@@ -114,7 +114,10 @@ fn running_facts(
     pending: Option<PendingEdit>,
 ) -> RunningKeepalived {
     // Discovery compares settings, whatever the clocks say, and reads no copy of a router's keepalived.
-    let loaded_at = pending.and_then(PendingEdit::loaded_at);
+    let (loaded_at, is_file_refused) = match pending {
+        Some(PendingEdit::NotLoaded { loaded_at, is_refused }) => (Some(loaded_at), is_refused),
+        _ => (None, false),
+    };
     let outdated_since = loaded_at.or_else(|| process.outdated_since(file));
     RunningKeepalived {
         pid: process.id.pid,
@@ -122,6 +125,7 @@ fn running_facts(
         suspension: process.suspension,
         vrrp_child: process.vrrp_child,
         outdated_since: outdated_since.map(seconds),
+        is_file_refused,
     }
 }
 

@@ -366,6 +366,50 @@ fn a_backup_without_adverts_has_no_primary() {
 }
 
 #[test]
+fn adverts_without_an_address_are_no_primary_of_an_instance_that_has_one() {
+    let mut witness = witness(1, 5, 50, 5_000);
+    let mut empty = packet(100, 50);
+    empty[23] = 0;
+    empty.drain(28..32);
+    empty[3] = 36;
+    empty[10..12].fill(0);
+    empty[26..28].fill(0);
+    for (from, to, place) in [(0, 20, 10), (20, 36, 26)] {
+        let words = empty[from..to].chunks(2);
+        let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+        let check = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+        empty[place..place + 2].copy_from_slice(&check.to_be_bytes());
+    }
+    observe(&mut witness, &empty, 6..=20);
+    assert_eq!(witness.bad().total(), 0);
+    let backup = names(&witness, &Role::Backup, 0, 20_000);
+    assert_eq!(backup, ["no-primary", "peer-configuration-differs"]);
+    let primary = names(&witness, &Role::Primary, 0, 20_000);
+    assert_eq!(primary, ["peer-configuration-differs"]);
+}
+
+#[test]
+fn many_sources_of_the_other_kind_may_hide_a_second_primary_too() {
+    let mut witness = witness(1, 1, 50, 1_000);
+    for source in 20..32 {
+        observe(&mut witness, &unicast(packet(100, 99), source), 2..=2);
+    }
+    assert_eq!(names(&witness, &Role::Primary, 0, 2_000), ["too-many-advert-sources"]);
+}
+
+#[test]
+fn adverts_that_are_lost_for_long_are_found() {
+    let mut witness = witness(1, 1, 50, 1_000);
+    for second in 2..=30 {
+        witness.drained(at(second * 1_000), 100);
+    }
+    let facts = AdvertFacts::of(&question(&witness, &own(), 30_000));
+    let finding = facts.findings(false).next().unwrap();
+    assert_eq!(finding.kind, FindingKind::TooManyAdvertSources);
+    assert!(finding.text.starts_with("packets of VRRP arrive"), "{}", finding.text);
+}
+
+#[test]
 fn a_host_with_other_addresses_is_a_stranger() {
     let witness = witness(1, 20, 99, 20_500);
     for role in [Role::Primary, Role::Backup] {

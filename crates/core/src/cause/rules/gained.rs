@@ -90,6 +90,7 @@ impl CauseQuestion<'_> {
             record.origin == AdvertOrigin::Foreign
                 && !self.own.ignores_adverts
                 && self.own.concerns(record)
+                && !self.own.lacks_addresses(record)
         };
         router.sources().iter().filter(is_wanted)
     }

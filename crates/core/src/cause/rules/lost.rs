@@ -122,6 +122,7 @@ impl CauseQuestion<'_> {
                 && self.own.concerns(record)
                 // keepalived drops them.
                 && !self.own.is_other_service(record)
+                && !self.own.lacks_addresses(record)
                 && self.own.rejection(record).is_none()
                 // Adverts that began after the loss are its consequence.
                 && record.steady_since <= self.at + CLOCK_SLACK

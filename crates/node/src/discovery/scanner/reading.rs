@@ -57,10 +57,19 @@ impl ConfigScanner {
             (Ok(root), Some(stamp)) => self.read_again(file, stamp, source, request(&root), result),
             (Ok(root), None) => match LoadedConfig::read(source, request(&root)) {
                 LoadedConfig::Known(loaded, loaded_at) => {
-                    let missing = ConfigFile::missing(file).with_loaded(loaded, loaded_at);
+                    let missing =
+                        ConfigFile::missing(file, "with it").with_loaded(loaded, loaded_at);
                     Some(self.replace(file, missing))
                 }
-                _ => self.hold(file, file, result),
+                _ if self.hold(file, file, result).is_some() => {
+                    self.files.get_mut(file).map(|known| &mut **known)
+                }
+                LoadedConfig::NoProcess => None,
+                // It has read that there is no file.
+                _ => {
+                    self.files.remove(file);
+                    Some(self.replace(file, ConfigFile::missing(file, "without any instance")))
+                }
             },
             (Err(_), None) => self.hold(file, file, result),
             (Err(error), Some(_)) => Some(self.replace(file, ConfigFile::unreadable(file, &error))),

@@ -167,7 +167,7 @@ fn an_edit_that_discovery_has_found_is_pending_whatever_the_times_of_the_file_ar
         }
     };
     let loaded_at = SystemTime::UNIX_EPOCH;
-    let since = outdated(Some(PendingEdit::NotLoaded { loaded_at }));
+    let since = outdated(Some(PendingEdit::NotLoaded { loaded_at, is_refused: false }));
     assert_eq!(since.as_deref(), Some("1970-01-01T00:00:00Z"));
     for pending in [None, Some(PendingEdit::Changing)] {
         assert_eq!(outdated(pending), None, "{pending:?}");

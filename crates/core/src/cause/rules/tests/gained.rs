@@ -186,6 +186,17 @@ fn a_hand_over_of_the_peer_explains_more_than_a_reload_before() {
 }
 
 #[test]
+fn with_few_down_timer_adverts_a_peer_is_silent_sooner() {
+    for (adverts, silent) in [(1, 1_620), (2, 2_620), (3, 3_620)] {
+        let mut witness = witness();
+        advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 20_000 - silent, AT - silent);
+        let down_interval = Duration::from_millis(600 + adverts * 1_000);
+        let facts = Facts { down_interval, ..Facts::gained(witness) };
+        assert_eq!(facts.kind(), Some(CauseKind::PeerSilent), "{adverts}");
+    }
+}
+
+#[test]
 fn a_peer_that_was_a_backup_is_not_silent() {
     let mut preempted = witness();
     advertise(&mut preempted, AdvertOrigin::Foreign, 50, AT - 19_900, AT - 9_900);

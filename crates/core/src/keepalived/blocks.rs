@@ -118,8 +118,7 @@ impl BlockReader<'_> {
                 return;
             }
             let statement = Statement { position, words: &words };
-            let is_known =
-                |keyword: &&Keyword| keyword.name == first && keyword.since <= self.version;
+            let is_known = |keyword: &&Keyword| keyword.since <= self.version && keyword.has(first);
             match keywords.iter().find(is_known) {
                 Some(keyword) => {
                     unknown = None;
@@ -145,14 +144,14 @@ impl BlockReader<'_> {
 
     fn keyword(&mut self, keyword: &Keyword, statement: Statement<'_>) {
         if statement.words.len() < keyword.min_words {
-            let message = Message::plain(format!("{} needs a value", keyword.name));
+            let message = Message::plain(format!("{} needs a value", statement.words[0]));
             self.visitor.refuse(Problem::refused(statement.position, message));
             self.has_ended = true;
             return;
         }
         match keyword.kind {
             KeywordKind::Line => self.visitor.statement(statement),
-            KeywordKind::List => self.list(keyword.name, statement),
+            KeywordKind::List => self.list(statement),
             KeywordKind::Skipped => {
                 self.skipped = if statement.words.last().is_some_and(|word| word == "{") {
                     1
@@ -178,7 +177,8 @@ impl BlockReader<'_> {
     }
 
     /// Reads a list up to its `}`: every other line is an entry.
-    fn list(&mut self, keyword: &str, head: Statement<'_>) {
+    fn list(&mut self, head: Statement<'_>) {
+        let keyword = head.words[0].as_str();
         let mut needs_brace = true;
         // The line reader puts every brace on its own line, except a brace in quotes.
         if let [_, brace, entry @ ..] = head.words
@@ -238,7 +238,7 @@ impl BlockReader<'_> {
         let Some(head) = head else { return };
         let head = head.words.join(" ");
         let word = match word {
-            Some(word) if VRRP_PROCESS.iter().all(|known| known.name != word) => word,
+            Some(word) if VRRP_PROCESS.iter().all(|known| !known.has(&word)) => word,
             outer => {
                 let message = match outer {
                     Some(word) => Message::quoting(

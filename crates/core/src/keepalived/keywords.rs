@@ -17,15 +17,22 @@ pub(super) const V2_3_0: Version = Version::new(2, 3, 0);
 pub(super) const V2_3_3: Version = Version::new(2, 3, 3);
 pub(super) const V2_4_0: Version = Version::new(2, 4, 0);
 
-/// A keyword at the start of a line.
+/// Keywords at the start of a line that are read in the same way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Keyword {
-    pub(super) name: &'static str,
+    /// With a space between two names.
+    names: &'static str,
     /// Minimum number of words in the line, with the keyword. With fewer, keepalived does not start.
     pub(super) min_words: usize,
     pub(super) kind: KeywordKind,
     /// An older keepalived does not know the keyword.
     pub(super) since: Version,
+}
+
+impl Keyword {
+    pub(super) fn has(&self, word: &str) -> bool {
+        self.names.split(' ').any(|name| name == word)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -47,219 +54,98 @@ const fn since(since: Version, keyword: Keyword) -> Keyword {
     Keyword { since, ..keyword }
 }
 
-const fn line(name: &'static str, min_words: usize) -> Keyword {
-    Keyword { name, min_words, kind: KeywordKind::Line, since: V2_1 }
+const fn lines(min_words: usize, names: &'static str) -> Keyword {
+    Keyword { names, min_words, kind: KeywordKind::Line, since: V2_1 }
 }
 
-const fn list(name: &'static str) -> Keyword {
-    Keyword { name, min_words: 1, kind: KeywordKind::List, since: V2_1 }
+const fn lists(names: &'static str) -> Keyword {
+    Keyword { names, min_words: 1, kind: KeywordKind::List, since: V2_1 }
 }
 
-const fn block(name: &'static str, min_words: usize, keywords: &'static [Keyword]) -> Keyword {
-    Keyword { name, min_words, kind: KeywordKind::Block(keywords), since: V2_1 }
+const fn block(names: &'static str, min_words: usize, keywords: &'static [Keyword]) -> Keyword {
+    Keyword { names, min_words, kind: KeywordKind::Block(keywords), since: V2_1 }
 }
 
-const fn skipped(name: &'static str) -> Keyword {
-    Keyword { name, min_words: 1, kind: KeywordKind::Skipped, since: V2_1 }
+const fn skipped(names: &'static str) -> Keyword {
+    Keyword { names, min_words: 1, kind: KeywordKind::Skipped, since: V2_1 }
 }
+
+/// The lines outside of blocks, which the first process reads.
+const FIRST_LINES: &str = "child_wait_time instance linkbeat_use_polling namespace_with_ipsets \
+    net_namespace net_namespace_ipvs use_pid_dir";
 
 /// The keywords of the first process.
 pub(super) const FIRST_PROCESS: &[Keyword] = &[
-    line("linkbeat_use_polling", 1),
-    line("net_namespace", 1),
-    line("net_namespace_ipvs", 1),
-    line("namespace_with_ipsets", 1),
-    line("use_pid_dir", 1),
-    line("instance", 1),
-    line("child_wait_time", 1),
+    lines(1, FIRST_LINES),
     block("global_defs", 1, GLOBAL),
-    skipped("track_group"),
-    skipped("static_ipaddress"),
-    skipped("static_routes"),
-    skipped("static_rules"),
-    skipped("vrrp_sync_group"),
-    skipped("garp_group"),
-    skipped("linkbeat_interfaces"),
-    skipped("vrrp_instance"),
-    skipped("vrrp_script"),
-    skipped("vrrp_track_process"),
-    skipped("interface_up_down_delays"),
-    skipped("SSL"),
-    skipped("virtual_server_group"),
-    skipped("virtual_server"),
-    skipped("bfd_instance"),
-    skipped("track_file"),
-    skipped("vrrp_track_file"),
+    skipped("SSL virtual_server virtual_server_group"),
+    skipped("static_ipaddress static_routes static_rules"),
+    skipped("bfd_instance garp_group interface_up_down_delays linkbeat_interfaces"),
+    skipped("track_file track_group vrrp_track_file vrrp_track_process"),
+    skipped("vrrp_instance vrrp_script vrrp_sync_group"),
 ];
 
 /// The keywords of the VRRP process.
 pub(super) const VRRP_PROCESS: &[Keyword] = &[
-    skipped("linkbeat_use_polling"),
-    skipped("net_namespace"),
-    skipped("net_namespace_ipvs"),
-    skipped("namespace_with_ipsets"),
-    skipped("use_pid_dir"),
-    skipped("instance"),
-    skipped("child_wait_time"),
+    skipped(FIRST_LINES),
     skipped("global_defs"),
-    block("track_group", 1, &[list("group")]),
-    list("static_ipaddress"),
-    list("static_routes"),
-    list("static_rules"),
-    block("vrrp_sync_group", 1, SYNC_GROUP),
-    block("garp_group", 1, GARP_GROUP),
-    list("linkbeat_interfaces"),
+    skipped("SSL virtual_server virtual_server_group"),
+    lists("static_ipaddress static_routes static_rules"),
+    lists("interface_up_down_delays linkbeat_interfaces"),
+    block("bfd_instance track_file vrrp_track_file", 1, &[]),
+    block("garp_group", 1, &[lists("interfaces")]),
+    block("track_group", 1, &[lists("group")]),
     block("vrrp_instance", 1, INSTANCE),
-    block("vrrp_script", 2, SCRIPT),
+    block("vrrp_script", 2, &[lines(2, "fall interval rise timeout user weight")]),
+    block("vrrp_sync_group", 1, SYNC_GROUP),
     block("vrrp_track_process", 2, TRACK_PROCESS),
-    list("interface_up_down_delays"),
-    skipped("SSL"),
-    skipped("virtual_server_group"),
-    skipped("virtual_server"),
-    block("bfd_instance", 1, BFD),
-    block("track_file", 1, TRACK_FILE),
-    block("vrrp_track_file", 1, TRACK_FILE),
 ];
 
 /// Not complete: only keywords that open a list, that [`super::globals`] reads, or that need a value. All
 /// others are single lines, which are read in the same way whether they are known or not.
 const GLOBAL: &[Keyword] = &[
-    line("bfd_process_name", 2),
-    line("bfd_rlimit_rtime", 2),
-    line("bfd_rlimit_rttime", 2),
-    line("checker_process_name", 2),
-    line("checker_rlimit_rtime", 2),
-    line("checker_rlimit_rttime", 2),
-    line("config_save_dir", 2),
-    line("lvs_process_name", 2),
-    line("nftables_ipvs_priority", 2),
-    line("nftables_ipvs_start_fwmark", 2),
-    line("nftables_priority", 2),
-    line("random_seed", 2),
-    line("smtp_connect_timeout", 2),
-    line("smtp_server", 2),
-    line("umask", 2),
-    since(V2_2_4, line("vrrp_down_timer_adverts", 2)),
-    line("vrrp_garp_interval", 2),
-    line("vrrp_garp_lower_prio_delay", 2),
-    line("vrrp_garp_lower_prio_repeat", 2),
-    line("vrrp_garp_master_delay", 2),
-    line("vrrp_garp_master_refresh", 2),
-    line("vrrp_garp_master_refresh_repeat", 2),
-    line("vrrp_garp_master_repeat", 2),
-    line("vrrp_gna_interval", 2),
-    line("vrrp_mcast_group4", 2),
-    line("vrrp_mcast_group6", 2),
-    since(V2_3_3, line("vrrp_owner_ignore_adverts", 1)),
-    line("vrrp_process_name", 2),
-    line("vrrp_rlimit_rtime", 2),
-    line("vrrp_rlimit_rttime", 2),
-    line("vrrp_startup_delay", 2),
-    since(V2_4_0, line("vrrp_delay_after_boot", 1)),
-    line("default_interface", 1),
-    list("notification_email"),
-    line("dynamic_interfaces", 1),
-    since(V2_2_0, line("vmac_addr_prefix", 2)),
-    since(V2_2_0, line("vmac_prefix", 2)),
-    line("vrrp_strict", 1),
-    line("vrrp_version", 2),
+    lists("notification_email"),
+    lines(1, "default_interface dynamic_interfaces vrrp_strict"),
+    lines(2, "bfd_process_name checker_process_name lvs_process_name vrrp_process_name"),
+    lines(2, "bfd_rlimit_rtime checker_rlimit_rtime vrrp_rlimit_rtime"),
+    lines(2, "bfd_rlimit_rttime checker_rlimit_rttime vrrp_rlimit_rttime"),
+    lines(2, "config_save_dir random_seed smtp_connect_timeout smtp_server umask"),
+    lines(2, "nftables_ipvs_priority nftables_ipvs_start_fwmark nftables_priority"),
+    lines(2, "vrrp_garp_interval vrrp_garp_lower_prio_delay vrrp_garp_lower_prio_repeat"),
+    lines(2, "vrrp_garp_master_delay vrrp_garp_master_refresh vrrp_garp_master_refresh_repeat"),
+    lines(2, "vrrp_garp_master_repeat vrrp_gna_interval"),
+    lines(2, "vrrp_mcast_group4 vrrp_mcast_group6 vrrp_startup_delay vrrp_version"),
+    since(V2_2_0, lines(2, "vmac_addr_prefix vmac_prefix")),
+    since(V2_2_4, lines(2, "vrrp_down_timer_adverts")),
+    since(V2_3_3, lines(1, "vrrp_owner_ignore_adverts")),
+    since(V2_4_0, lines(1, "vrrp_delay_after_boot")),
 ];
 
 const SYNC_GROUP: &[Keyword] = &[
-    line("notify", 2),
-    line("notify_backup", 2),
-    line("notify_fault", 2),
-    line("notify_master", 2),
-    line("notify_stop", 2),
-    list("group"),
-    list("track_interface"),
-    list("track_script"),
-    list("track_file"),
-    list("track_process"),
-    list("track_bfd"),
+    lists("group track_bfd track_file track_interface track_process track_script"),
+    lines(2, "notify notify_backup notify_fault notify_master notify_stop"),
 ];
 
-const GARP_GROUP: &[Keyword] = &[list("interfaces")];
-
-const SCRIPT: &[Keyword] = &[
-    line("user", 2),
-    line("interval", 2),
-    line("timeout", 2),
-    line("weight", 2),
-    line("rise", 2),
-    line("fall", 2),
-];
-
-const TRACK_PROCESS: &[Keyword] = &[
-    line("process", 2),
-    line("delay", 2),
-    line("terminate_delay", 2),
-    line("fork_delay", 2),
-    line("quorum", 2),
-    line("quorum_max", 2),
-];
-
-const BFD: &[Keyword] = &[];
-
-const TRACK_FILE: &[Keyword] = &[];
+const TRACK_PROCESS: &[Keyword] =
+    &[lines(2, "delay fork_delay process quorum quorum_max terminate_delay")];
 
 const INSTANCE: &[Keyword] = &[
-    line("notify", 2),
-    line("notify_backup", 2),
-    line("notify_fault", 2),
-    line("notify_master", 2),
-    line("notify_master_rx_lower_pri", 2),
-    line("notify_stop", 2),
-    line("lvs_sync_daemon_interface", 2),
-    line("use_vmac", 1),
-    since(V2_2_0, line("use_vmac_addr", 1)),
-    line("vmac_xmit_base", 1),
-    line("use_ipvlan", 1),
-    list("unicast_peer"),
-    line("native_ipv6", 1),
-    line("state", 2),
-    line("interface", 2),
-    line("vrf", 2),
-    line("dont_track_primary", 1),
-    list("track_interface"),
-    list("track_script"),
-    list("track_file"),
-    list("track_process"),
-    list("track_bfd"),
-    line("mcast_src_ip", 2),
-    line("unicast_src_ip", 2),
-    since(V2_2_0, line("mcast_dst_ip", 2)),
-    line("virtual_router_id", 2),
-    line("unicast_ttl", 2),
-    line("version", 2),
-    line("priority", 2),
-    line("advert_int", 2),
-    list("virtual_ipaddress"),
-    list("virtual_ipaddress_excluded"),
-    list("virtual_routes"),
-    list("virtual_rules"),
-    line("strict_mode", 1),
-    line("preempt_delay", 2),
-    line("debug", 2),
-    line("garp_master_delay", 2),
-    line("garp_master_refresh", 2),
-    line("garp_master_repeat", 2),
-    line("garp_master_refresh_repeat", 2),
-    line("garp_lower_prio_delay", 2),
-    line("garp_lower_prio_repeat", 2),
-    since(V2_2_4, line("down_timer_adverts", 2)),
-    block("authentication", 1, AUTHENTICATION),
+    lists("track_bfd track_file track_interface track_process track_script unicast_peer"),
+    lists("virtual_ipaddress virtual_ipaddress_excluded virtual_routes virtual_rules"),
+    block("authentication", 1, &[lines(2, "auth_pass auth_type")]),
     since(V2_4_0, block("auth_hmac", 1, AUTH_HMAC)),
-    since(V2_2_8, line("no_virtual_ipaddress", 1)),
-    since(V2_3_3, line("owner_ignore_adverts", 1)),
+    lines(1, "dont_track_primary native_ipv6 strict_mode use_ipvlan use_vmac vmac_xmit_base"),
+    since(V2_2_0, lines(1, "use_vmac_addr")),
+    since(V2_2_8, lines(1, "no_virtual_ipaddress")),
+    since(V2_3_3, lines(1, "owner_ignore_adverts")),
+    lines(2, "advert_int debug interface lvs_sync_daemon_interface preempt_delay priority state"),
+    lines(2, "garp_lower_prio_delay garp_lower_prio_repeat garp_master_delay garp_master_refresh"),
+    lines(2, "garp_master_refresh_repeat garp_master_repeat"),
+    lines(2, "mcast_src_ip unicast_src_ip unicast_ttl version virtual_router_id vrf"),
+    lines(2, "notify notify_backup notify_fault notify_master notify_master_rx_lower_pri"),
+    lines(2, "notify_stop"),
+    since(V2_2_0, lines(2, "mcast_dst_ip")),
+    since(V2_2_4, lines(2, "down_timer_adverts")),
 ];
 
-const AUTHENTICATION: &[Keyword] = &[line("auth_type", 2), line("auth_pass", 2)];
-
-const AUTH_HMAC: &[Keyword] = &[
-    line("key", 1),
-    line("active_key", 1),
-    line("anti_replay", 1),
-    line("time_window", 1),
-    line("mode", 1),
-];
+const AUTH_HMAC: &[Keyword] = &[lines(1, "active_key anti_replay key mode time_window")];

@@ -20,7 +20,7 @@ mod source;
 use std::net::IpAddr;
 use std::time::Duration;
 
-pub use self::evidence::{Difference, OwnSettings, Rejection, Silence, UNHEARD, differences};
+pub use self::evidence::{OwnSettings, Rejection, Silence, UNHEARD, differences};
 pub use self::loss::{LOSS_SPAN, LossCounts};
 pub use self::source::{
     AdvertOrigin, ClockDifference, RecordedSignature, SourceRecord, master_down_interval,

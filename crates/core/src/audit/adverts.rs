@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::Finding;
 use super::fault::LoweredPriority;
 use crate::witness::{
-    AdvertOrigin, Difference, LOSS_SPAN, LinkWitness, LossCounts, MAX_SOURCES, OwnSettings,
-    Rejection, RouterKey, RouterWitness, Silence, SourceRecord, differences,
+    AdvertOrigin, LOSS_SPAN, LinkWitness, LossCounts, MAX_SOURCES, OwnSettings, Rejection,
+    RouterKey, RouterWitness, Silence, SourceRecord, differences,
 };
 use crate::{FindingKind, Moment, Role};
 
@@ -61,7 +61,7 @@ pub struct AdvertFacts {
     /// backup.
     pub silence: Option<AdvertSilence>,
     /// The settings of another host that differ.
-    pub differing: Option<(OtherHost, Vec<Difference>)>,
+    pub differing: Option<(OtherHost, Vec<String>)>,
     /// Keepalived of this node drops the adverts of another host because of their signature.
     pub rejected: Option<(OtherHost, Rejection)>,
     /// Adverts of the primary are missing, or come irregularly.
@@ -181,7 +181,7 @@ impl AdvertFacts {
         let differing = self.differing.as_ref().map(|(host, differences)| {
             Finding::new(
                 FindingKind::PeerConfigurationDiffers,
-                format!("{host} advertises with {}", list(differences)),
+                format!("{host} advertises with {}", differences.join(", ")),
             )
         });
         let rejected = self.rejected.as_ref().map(|(host, rejection)| {
@@ -258,11 +258,6 @@ impl std::fmt::Display for OtherHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (priority {})", self.source, self.priority)
     }
-}
-
-fn list(differences: &[Difference]) -> String {
-    let texts: Vec<String> = differences.iter().map(ToString::to_string).collect();
-    texts.join(", ")
 }
 
 impl AdvertQuestion<'_> {

@@ -245,81 +245,6 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// A setting that differs between this host and another one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Difference {
-    /// The versions.
-    Version {
-        /// Here.
-        own: VrrpVersion,
-        /// In the adverts.
-        other: VrrpVersion,
-    },
-    /// The advert intervals. keepalived discards adverts of version 2 with another interval.
-    Interval {
-        /// Here.
-        own: Duration,
-        /// In the adverts.
-        other: Duration,
-    },
-    /// The types of authentication.
-    Authentication {
-        /// Here.
-        own: VrrpAuthentication,
-        /// In the adverts.
-        other: VrrpAuthentication,
-    },
-    /// The addresses.
-    Addresses {
-        /// Only here.
-        only_own: Vec<IpAddr>,
-        /// Only in the adverts.
-        only_other: Vec<IpAddr>,
-    },
-}
-
-impl Difference {
-    /// The word for the kind of difference in documents.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Version { .. } => "version",
-            Self::Interval { .. } => "interval",
-            Self::Authentication { .. } => "authentication",
-            Self::Addresses { .. } => "addresses",
-        }
-    }
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Version { own, other } => {
-                write!(f, "VRRP version {} instead of {}", other.number(), own.number())
-            }
-            Self::Interval { own, other } => {
-                write!(
-                    f,
-                    "advert interval {} s instead of {} s",
-                    other.as_secs_f64(),
-                    own.as_secs_f64()
-                )
-            }
-            Self::Authentication { own, other } => {
-                write!(f, "authentication {} instead of {}", other.word(), own.word())
-            }
-            Self::Addresses { only_own, only_other } => {
-                let parts = [("without", only_own), ("with", only_other)];
-                let mut separator = "addresses ";
-                for (word, list) in parts.into_iter().filter(|(_, list)| !list.is_empty()) {
-                    write!(f, "{separator}{word} {}", AddressSummary(list))?;
-                    separator = " and ";
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
 /// The first addresses of a list, and the number of the others: an advert may contain 255.
 struct AddressSummary<'a>(&'a [IpAddr]);
 
@@ -338,23 +263,30 @@ impl fmt::Display for AddressSummary<'_> {
 
 /// The settings that differ between `own` and the adverts of another host. A setting that is not known differs from
 /// nothing.
-pub fn differences(own: &OwnSettings, other: &SourceRecord) -> Vec<Difference> {
+pub fn differences(own: &OwnSettings, other: &SourceRecord) -> Vec<String> {
     let mut differences = Vec::new();
     if let Some(own) = own.version.filter(|own| *own != other.version) {
-        differences.push(Difference::Version { own, other: other.version });
+        let (own, other) = (own.number(), other.version.number());
+        differences.push(format!("VRRP version {other} instead of {own}"));
     }
     if let Some(own) = own.interval.filter(|own| *own != other.interval) {
-        differences.push(Difference::Interval { own, other: other.interval });
+        let (own, other) = (own.as_secs_f64(), other.interval.as_secs_f64());
+        differences.push(format!("advert interval {other} s instead of {own} s"));
     }
     if let Some(own) = own.authentication.filter(|own| *own != other.authentication) {
-        differences.push(Difference::Authentication { own, other: other.authentication });
+        let (own, other) = (own.word(), other.authentication.word());
+        differences.push(format!("authentication {other} instead of {own}"));
     }
     if let Some(own) = &own.addresses {
         let theirs: BTreeSet<IpAddr> = other.addresses().collect();
         let only_own: Vec<IpAddr> = own.difference(&theirs).copied().collect();
         let only_other: Vec<IpAddr> = theirs.difference(own).copied().collect();
-        if !only_own.is_empty() || !only_other.is_empty() {
-            differences.push(Difference::Addresses { only_own, only_other });
+        let parts = [("without", only_own), ("with", only_other)];
+        let parts = parts.iter().filter(|(_, list)| !list.is_empty());
+        let parts: Vec<_> =
+            parts.map(|(word, list)| format!("{word} {}", AddressSummary(list))).collect();
+        if !parts.is_empty() {
+            differences.push(format!("addresses {}", parts.join(" and ")));
         }
     }
     differences

@@ -550,15 +550,14 @@ fn settings_that_differ_are_named() {
         addresses: Some(record.addresses().collect()),
         ..OwnSettings::default()
     };
-    assert_eq!(differences(&own, record), []);
+    assert_eq!(differences(&own, record), [""; 0]);
     own.version = Some(VrrpVersion::V3);
     own.interval = Some(Duration::from_millis(500));
     own.authentication = Some(VrrpAuthentication::Password);
     let ips = ["192.0.2.51", "192.0.2.52", "192.0.2.53", "192.0.2.54"];
     own.addresses = Some(ips.iter().map(|ip| ip.parse().unwrap()).collect::<BTreeSet<_>>());
-    let texts: Vec<String> = differences(&own, record).iter().map(ToString::to_string).collect();
     assert_eq!(
-        texts,
+        differences(&own, record),
         [
             "VRRP version 2 instead of 3",
             "advert interval 1 s instead of 0.5 s",
@@ -567,5 +566,5 @@ fn settings_that_differ_are_named() {
         ]
     );
     let unknown = OwnSettings::default();
-    assert_eq!(differences(&unknown, record), []);
+    assert_eq!(differences(&unknown, record), [""; 0]);
 }

@@ -113,7 +113,6 @@ fn source(
     now: &Now,
 ) -> AdvertSourceItem {
     let is_own = record.origin == AdvertOrigin::Own;
-    let differing = if is_own { Vec::new() } else { differences(own, record) };
     AdvertSourceItem {
         source: record.source.to_string(),
         own: is_own,
@@ -135,7 +134,7 @@ fn source(
         adverts: record.adverts,
         lost: record.lost,
         jitter_us: u64::try_from(record.jitter.as_micros()).unwrap_or(u64::MAX),
-        differences: differing.iter().map(ToString::to_string).collect(),
+        differences: if is_own { Vec::new() } else { differences(own, record) },
     }
 }
 

@@ -70,9 +70,10 @@ impl VrrpVersion {
 }
 
 /// The address family of an advert: that of its addresses and of its IP header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VrrpFamily {
     /// IPv4.
+    #[default]
     V4,
     /// IPv6.
     V6,

@@ -47,9 +47,10 @@ impl Family {
 }
 
 /// The value of a statement.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Setting<T> {
     /// The instance has no such statement.
+    #[default]
     Missing,
     Value(T),
     /// The value is invalid.
@@ -59,7 +60,7 @@ pub(super) enum Setting<T> {
 }
 
 /// The statements of one `vrrp_instance`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a statement that is present or not")]
 pub(super) struct Draft {
     pub(super) position: FilePosition,
@@ -108,45 +109,6 @@ pub(super) struct Draft {
     pub(super) has_vrf: bool,
     pub(super) routes: Vec<VirtualRoute>,
     pub(super) rules: Vec<VirtualRule>,
-}
-
-impl Draft {
-    fn new(position: FilePosition, name: &str) -> Self {
-        Self {
-            position,
-            name: name.to_owned(),
-            family: None,
-            version: None,
-            interface: Setting::Missing,
-            vrid: Setting::Missing,
-            priority: Setting::Missing,
-            is_master: false,
-            advert_interval: None,
-            is_strict: None,
-            uses_vmac: false,
-            uses_vmac_addr: false,
-            sends_below_vmac: false,
-            uses_ipvlan: false,
-            vmac_name: None,
-            vmac_mac: None,
-            multicast_group: None,
-            unicast_peers: Vec::new(),
-            source: None,
-            down_timer_adverts: None,
-            owner_ignores_adverts: None,
-            has_no_address: false,
-            ignores_interface_faults: false,
-            auth_type: None,
-            has_auth_pass: false,
-            auth_hmac: None,
-            advertised: Vec::new(),
-            excluded: Vec::new(),
-            has_ipv6_gateway: false,
-            has_vrf: false,
-            routes: Vec::new(),
-            rules: Vec::new(),
-        }
-    }
 }
 
 /// The drafts of all instances of a configuration.
@@ -223,7 +185,7 @@ impl Visitor for Drafts {
             return BlockAction::Skip;
         }
         self.lines_by_name.insert(name.clone(), position.line);
-        self.instances.push(Draft::new(position, name));
+        self.instances.push(Draft { position, name: name.clone(), ..Draft::default() });
         BlockAction::Visit
     }
 

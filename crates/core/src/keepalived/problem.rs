@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 /// A line of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilePosition {
     /// The number of the file. The caller that opens the files assigns the numbers.
     pub file: usize,

@@ -84,7 +84,7 @@ pub struct ProtocolSettings {
 }
 
 /// A `vrrp_instance`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VrrpInstance {
     /// The position of the `vrrp_instance` line.
     pub position: FilePosition,

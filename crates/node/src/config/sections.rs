@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use vipwatch_cluster::key::ClusterName;
-use vipwatch_core::keepalived::{FilePosition, StartupDelay, VirtualAddress, VrrpInstance};
+use vipwatch_core::keepalived::{FilePosition, VirtualAddress, VrrpInstance};
 use vipwatch_core::vrrp::VrrpFamily;
 use vipwatch_core::{InstanceId, LinkName, NetnsName};
 use vipwatch_linux::account::{AccountKind, id};
@@ -182,22 +182,10 @@ impl Config {
             name: id.to_string(),
             family: VrrpFamily::of(first.cidr.addr()),
             interface: Some(link.unwrap_or(first.link)),
-            tracks_interface: false,
-            multicast_group: None,
             vrid,
-            priority: None,
-            advert_interval: None,
             down_timer_adverts: 3,
-            startup_delay: StartupDelay::default(),
-            ignores_adverts: false,
-            protocol: None,
-            auth_hmac: None,
-            unicast_peers: Box::default(),
-            sync_group: None,
             addresses,
-            has_ipv6_gateway: false,
-            routes: Box::default(),
-            rules: Box::default(),
+            ..VrrpInstance::default()
         };
         let (origin, file, vrrp) = (Origin::Own, file.into(), Arc::new(vrrp));
         self.instances.push(Arc::new(InstanceConfig { id, origin, netns, file, vrrp }));

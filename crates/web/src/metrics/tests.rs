@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use vipwatch_core::Role;
-use vipwatch_core::keepalived::{FilePosition, StartupDelay, VirtualAddress, VrrpInstance};
-use vipwatch_core::vrrp::VrrpFamily;
+use vipwatch_core::keepalived::{FilePosition, VirtualAddress, VrrpInstance};
 use vipwatch_node::discovery::{InstanceConfig, Origin};
 use vipwatch_node::state::InstanceEntry;
 use vipwatch_node::view::{ApiContext, keepalived_metrics, metrics};
@@ -19,24 +18,12 @@ fn instance(id: &str, name: &str) -> InstanceConfig {
     let vrrp = VrrpInstance {
         position: FilePosition { file: 0, line: 1 },
         name: name.to_owned(),
-        family: VrrpFamily::V4,
         interface: Some(link),
         tracks_interface: true,
-        multicast_group: None,
         vrid: Some(51),
-        priority: None,
-        advert_interval: None,
         down_timer_adverts: 3,
-        startup_delay: StartupDelay::default(),
-        ignores_adverts: false,
-        protocol: None,
-        unicast_peers: Box::default(),
-        auth_hmac: None,
-        sync_group: None,
         addresses: vec![VirtualAddress { cidr, link, base: None, is_excluded: false }],
-        has_ipv6_gateway: false,
-        routes: Box::default(),
-        rules: Box::default(),
+        ..VrrpInstance::default()
     };
     InstanceConfig {
         id: id.parse().unwrap(),

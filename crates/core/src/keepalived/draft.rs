@@ -91,8 +91,8 @@ pub(super) struct Draft {
     pub(super) source: Option<std::net::IpAddr>,
     /// `down_timer_adverts`; `None` if the global one applies.
     pub(super) down_timer_adverts: Option<u8>,
-    /// `owner_ignore_adverts`; `None` if the global one applies.
-    pub(super) owner_ignores_adverts: Option<bool>,
+    /// `owner_ignore_adverts`, with any valid value.
+    pub(super) has_owner_ignore_adverts: bool,
     /// `no_virtual_ipaddress`: keepalived accepts that the instance has no address.
     pub(super) has_no_address: bool,
     /// `dont_track_primary`: a fault of the interface does not matter.
@@ -224,9 +224,7 @@ impl Visitor for Drafts {
             "down_timer_adverts" => {
                 draft.down_timer_adverts = down_timer_adverts(text).or(draft.down_timer_adverts);
             }
-            "owner_ignore_adverts" => {
-                draft.owner_ignores_adverts = boolean(text).or(draft.owner_ignores_adverts);
-            }
+            "owner_ignore_adverts" => draft.has_owner_ignore_adverts |= boolean(text).is_some(),
             "no_virtual_ipaddress" => draft.has_no_address = true,
             "mcast_dst_ip" => draft.set_multicast_group(text),
             "dont_track_primary" => draft.ignores_interface_faults = true,

@@ -12,7 +12,7 @@ use super::blocks::{check_braces, visit};
 use super::definitions::RANDOM_MARK;
 use super::draft::{DEFAULT_PRIORITY, Draft, DraftAddress, Drafts, Family, Setting};
 use super::globals::Globals;
-use super::keywords::{FIRST_PROCESS, V2_2_0, V2_2_8, VRRP_PROCESS};
+use super::keywords::{FIRST_PROCESS, V2_2_0, V2_2_8, V2_3_3, VRRP_PROCESS};
 use super::lines::{ConfigurationText, Files, read};
 use super::problem::{FilePosition, Impact, Message, Problem};
 use super::routing::{RouteContext, VirtualRoute, VirtualRule};
@@ -107,7 +107,7 @@ pub struct VrrpInstance {
     pub advert_interval: Option<Duration>,
     /// `down_timer_adverts`: after so many missing adverts the instance takes over.
     pub down_timer_adverts: u8,
-    /// Whether keepalived ignores the adverts of others: `owner_ignore_adverts` with the priority 255.
+    /// Whether keepalived ignores the adverts of others: `owner_ignore_adverts` or strict mode, with the priority 255.
     pub ignores_adverts: bool,
     /// For how long keepalived holds the instance back.
     pub startup_delay: StartupDelay,
@@ -344,9 +344,11 @@ impl InstanceBuilder<'_> {
         set.filter(|_| !self.is_strict(draft)).unwrap_or(DOWN_TIMER_ADVERTS)
     }
 
+    /// keepalived reports `owner_ignore_adverts no` as an error and ignores adverts all the same.
     fn ignores_adverts(&self, draft: &Draft) -> bool {
-        let is_set = draft.owner_ignores_adverts.unwrap_or(self.globals.owner_ignores_adverts);
-        is_set && priority(draft) == Some(OWNER_PRIORITY)
+        let is_owner = self.version >= V2_3_3 && priority(draft) == Some(OWNER_PRIORITY);
+        let is_told = draft.has_owner_ignore_adverts || self.globals.owner_ignores_adverts;
+        is_owner && (is_told || self.is_strict(draft))
     }
 
     /// Whether keepalived starts with an instance without `interface`: it has unicast peers and a source address that is

@@ -460,7 +460,7 @@ fn intervals_and_delays_are_those_that_keepalived_uses() {
 }
 
 #[test]
-fn an_owner_ignores_adverts_if_it_or_all_are_told_to() {
+fn an_owner_ignores_adverts_if_it_or_all_are_told_to_or_are_strict() {
     let read_at = |version, global: &str, statements: &str| {
         let text = instance("A", statements, "10.0.0.1");
         let text = format!("global_defs {{\n {global}\n}}\n{text}");
@@ -472,11 +472,15 @@ fn an_owner_ignores_adverts_if_it_or_all_are_told_to() {
     assert!(is_ignoring("", "owner_ignore_adverts") && is_ignoring("", "owner_ignore_adverts on"));
     assert!(is_ignoring("vrrp_owner_ignore_adverts", ""));
     assert!(is_ignoring("vrrp_owner_ignore_adverts", "owner_ignore_adverts x"));
-    assert!(!is_ignoring("vrrp_owner_ignore_adverts", "owner_ignore_adverts no"));
-    assert!(!is_ignoring("", ""));
-    let own = "priority 254\n owner_ignore_adverts";
-    assert!(!read_at(Version::NEWEST, "", own), "it is not the owner");
-    let own = "priority 255\n owner_ignore_adverts";
+    assert!(is_ignoring("", "owner_ignore_adverts no"), "keepalived 2.3.4 does, too");
+    assert!(is_ignoring("", "strict_mode") && is_ignoring("vrrp_strict", ""));
+    assert!(!is_ignoring("vrrp_strict", "strict_mode no"));
+    assert!(!is_ignoring("", "") && !is_ignoring("", "owner_ignore_adverts x"));
+    assert!(!is_ignoring("vrrp_owner_ignore_adverts no", ""));
+    let own = "priority 254\n owner_ignore_adverts\n strict_mode";
+    assert!(!read_at(Version::NEWEST, "vrrp_owner_ignore_adverts", own), "it is not the owner");
+    let own = "priority 255\n owner_ignore_adverts\n strict_mode";
+    assert!(read_at(Version::new(2, 3, 3), "", own));
     assert!(!read_at(Version::new(2, 3, 2), "", own));
 }
 

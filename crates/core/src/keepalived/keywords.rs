@@ -6,7 +6,10 @@
 //! processes matter here: the first one reads `global_defs`, the VRRP process reads everything about VRRP.
 //! Each skips the blocks of the other processes by counting braces.
 //!
-//! The keywords are those of keepalived 2.1 to 2.4.3: each has the version that knows it first.
+//! The keywords are those of keepalived 2.1 to 2.4.3: each has the version that knows it first. Not listed are
+//! lines that keepalived accepts without a value and that no module reads, such as `timer_expired_backup` and
+//! `json_version`: they are read in the same way whether they are known or not. Not listed either are lines of
+//! `bfd_instance`, which another process checks.
 
 use super::version::Version;
 
@@ -71,12 +74,13 @@ const fn skipped(names: &'static str) -> Keyword {
 }
 
 /// The lines outside of blocks, which the first process reads.
-const FIRST_LINES: &str = "child_wait_time instance linkbeat_use_polling namespace_with_ipsets \
-    net_namespace net_namespace_ipvs use_pid_dir";
+const FIRST_LINES: &str = "instance linkbeat_use_polling namespace_with_ipsets net_namespace \
+    net_namespace_ipvs use_pid_dir";
 
 /// The keywords of the first process.
 pub(super) const FIRST_PROCESS: &[Keyword] = &[
     lines(1, FIRST_LINES),
+    lines(2, "child_wait_time"),
     block("global_defs", 1, GLOBAL),
     skipped("SSL virtual_server virtual_server_group"),
     skipped("static_ipaddress static_routes static_rules"),
@@ -88,12 +92,13 @@ pub(super) const FIRST_PROCESS: &[Keyword] = &[
 /// The keywords of the VRRP process.
 pub(super) const VRRP_PROCESS: &[Keyword] = &[
     skipped(FIRST_LINES),
-    skipped("global_defs"),
+    skipped("child_wait_time global_defs"),
     skipped("SSL virtual_server virtual_server_group"),
     lists("static_ipaddress static_routes static_rules"),
     lists("interface_up_down_delays linkbeat_interfaces"),
-    block("bfd_instance track_file vrrp_track_file", 1, &[]),
-    block("garp_group", 1, &[lists("interfaces")]),
+    block("bfd_instance", 1, &[]),
+    block("garp_group", 1, GARP_GROUP),
+    block("track_file vrrp_track_file", 2, &[]),
     block("track_group", 1, &[lists("group")]),
     block("vrrp_instance", 1, INSTANCE),
     block("vrrp_script", 2, &[lines(2, "fall interval rise timeout user weight")]),
@@ -101,15 +106,13 @@ pub(super) const VRRP_PROCESS: &[Keyword] = &[
     block("vrrp_track_process", 2, TRACK_PROCESS),
 ];
 
-/// Not complete: only keywords that open a list, that [`super::globals`] reads, or that need a value. All
-/// others are single lines, which are read in the same way whether they are known or not.
 const GLOBAL: &[Keyword] = &[
     lists("notification_email"),
     lines(1, "default_interface dynamic_interfaces vrrp_strict"),
     lines(2, "bfd_process_name checker_process_name lvs_process_name vrrp_process_name"),
     lines(2, "bfd_rlimit_rtime checker_rlimit_rtime vrrp_rlimit_rtime"),
     lines(2, "bfd_rlimit_rttime checker_rlimit_rttime vrrp_rlimit_rttime"),
-    lines(2, "config_save_dir random_seed smtp_connect_timeout smtp_server umask"),
+    lines(2, "config_save_dir process_name random_seed smtp_connect_timeout smtp_server umask"),
     lines(2, "nftables_ipvs_priority nftables_ipvs_start_fwmark nftables_priority"),
     lines(2, "vrrp_garp_interval vrrp_garp_lower_prio_delay vrrp_garp_lower_prio_repeat"),
     lines(2, "vrrp_garp_master_delay vrrp_garp_master_refresh vrrp_garp_master_refresh_repeat"),
@@ -117,9 +120,13 @@ const GLOBAL: &[Keyword] = &[
     lines(2, "vrrp_mcast_group4 vrrp_mcast_group6 vrrp_startup_delay vrrp_version"),
     since(V2_2_0, lines(2, "vmac_addr_prefix vmac_prefix")),
     since(V2_2_4, lines(2, "vrrp_down_timer_adverts")),
+    since(V2_3_0, lines(2, "snmp_rs_stats_update_interval snmp_vs_stats_update_interval")),
     since(V2_3_3, lines(1, "vrrp_owner_ignore_adverts")),
     since(V2_4_0, lines(1, "vrrp_delay_after_boot")),
 ];
+
+const GARP_GROUP: &[Keyword] =
+    &[lists("interfaces"), lines(2, "garp_interval gna_interval interface")];
 
 const SYNC_GROUP: &[Keyword] = &[
     lists("group track_bfd track_file track_interface track_process track_script"),

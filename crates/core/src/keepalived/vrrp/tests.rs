@@ -500,6 +500,57 @@ fn a_file_stays_readable_when_its_keepalived_is_upgraded_and_downgraded() {
     }
 }
 
+#[test]
+fn words_since_2_1_that_nothing_reads_change_nothing() {
+    let global = [
+        "dbus_no_interface_name",
+        "iproute_etc_dir",
+        "iproute_usr_dir",
+        "json_dump_file",
+        "json_version",
+        "state_dump_file",
+        "stats_dump_file",
+        "use_symlink_paths",
+        "v3_checksum_as_v2",
+    ];
+    let own = ["thread_timer_expired", "timer_expired_backup", "v3_checksum_as_v2"];
+    for separator in ["\n", " 1\n"] {
+        let global = global.join(separator) + separator;
+        let text = instance("A", &(own.join(separator) + separator), "10.0.0.1");
+        let text = format!("global_defs {{\n{global}}}\n{text}");
+        for version in [Version::new(2, 1, 5), Version::NEWEST] {
+            let (configuration, problems) = read_as(version, &text);
+            assert_eq!(links(&configuration), ["10.0.0.1 eth0"], "{version}");
+            assert_eq!(problems, [""; 0], "{version}");
+        }
+    }
+}
+
+#[test]
+fn keepalived_does_not_start_without_a_value_that_a_word_needs() {
+    let is_refused = |version, text: &str| {
+        let text = format!("{text}\n{}", instance("A", "", "10.0.0.1"));
+        read_as(version, &text).0.is_refused
+    };
+    for text in [
+        "child_wait_time",
+        "garp_group {\n garp_interval\n}",
+        "garp_group {\n gna_interval\n}",
+        "garp_group {\n interface\n}",
+        "global_defs {\n process_name\n}",
+        "track_file {\n}",
+        "vrrp_track_file {\n}",
+    ] {
+        assert!(is_refused(Version::new(2, 1, 5), text), "{text}");
+    }
+    for word in ["snmp_rs_stats_update_interval", "snmp_vs_stats_update_interval"] {
+        let text = format!("global_defs {{\n {word}\n}}");
+        assert!(is_refused(Version::new(2, 3, 0), &text), "{word}");
+        assert!(!is_refused(Version::new(2, 2, 8), &text), "{word}");
+        assert!(!is_refused(Version::NEWEST, &text.replace(word, &format!("{word} 5"))), "{word}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_causes_a_panic(text: String) {

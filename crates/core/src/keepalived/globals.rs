@@ -5,8 +5,10 @@ use std::net::IpAddr;
 
 use super::blocks::{BlockAction, Statement, Visitor};
 use super::draft::{Family, boolean};
+use super::keywords::V2_3_0;
 use super::numbers::{Trailing, delay, ip, number};
 use super::problem::{Message, Problem};
+use super::version::Version;
 use super::vrrp::StartupDelay;
 use crate::{LinkName, NetnsName};
 
@@ -32,9 +34,14 @@ pub(super) struct Globals {
     vmac_prefix: Option<String>,
     vmac_address_prefix: Option<String>,
     pub(super) problems: Vec<Problem>,
+    program_version: Version,
 }
 
 impl Globals {
+    pub(super) fn new(program_version: Version) -> Self {
+        Self { program_version, ..Self::default() }
+    }
+
     /// The link of an address without `dev` in an instance without `interface`.
     pub(super) fn default_interface(&self) -> Option<LinkName> {
         self.default_interface.or_else(|| "eth0".parse().ok())
@@ -76,7 +83,9 @@ impl Visitor for Globals {
                 }
             },
             "dynamic_interfaces" => self.has_dynamic_interfaces = true,
-            "vrrp_strict" => self.is_strict = true,
+            // An older keepalived ignores the value.
+            "vrrp_strict" if self.program_version < V2_3_0 => self.is_strict = true,
+            "vrrp_strict" => self.is_strict = boolean(text).unwrap_or(self.is_strict),
             "vrrp_version" => {
                 let version = number(text, 2, 3, Trailing::Ignored);
                 self.version =

@@ -160,7 +160,7 @@ pub fn configuration(
     let version = program.version;
     let (lines, uses_environment) = read(text.into(), files, program, problems);
     check_braces(&lines, problems);
-    let mut globals = Globals::default();
+    let mut globals = Globals::new(version);
     visit(&lines, FIRST_PROCESS, version, &mut globals);
     let mut drafts = Drafts::new(globals.has_dynamic_interfaces, version);
     visit(&lines, VRRP_PROCESS, version, &mut drafts);

@@ -474,7 +474,7 @@ fn an_owner_ignores_adverts_if_it_or_all_are_told_to_or_are_strict() {
     assert!(is_ignoring("vrrp_owner_ignore_adverts", "owner_ignore_adverts x"));
     assert!(is_ignoring("", "owner_ignore_adverts no"), "keepalived 2.3.4 does, too");
     assert!(is_ignoring("", "strict_mode") && is_ignoring("vrrp_strict", ""));
-    assert!(!is_ignoring("vrrp_strict", "strict_mode no"));
+    assert!(!is_ignoring("vrrp_strict", "strict_mode no") && !is_ignoring("vrrp_strict no", ""));
     assert!(!is_ignoring("", "") && !is_ignoring("", "owner_ignore_adverts x"));
     assert!(!is_ignoring("vrrp_owner_ignore_adverts no", ""));
     let own = "priority 254\n owner_ignore_adverts\n strict_mode";
@@ -497,6 +497,22 @@ fn a_file_stays_readable_when_its_keepalived_is_upgraded_and_downgraded() {
         let (configuration, problems) = read_as(version, &text);
         assert_eq!(configuration.instances[0].addresses.len(), 1, "{version}: {problems:?}");
         assert!(!configuration.is_refused, "{version}: {problems:?}");
+    }
+}
+
+#[test]
+fn the_value_of_vrrp_strict_counts_from_2_3_0_on() {
+    let is_strict = |version, value: &str| {
+        let text = instance("A", "down_timer_adverts 10", "10.0.0.1");
+        let text = format!("global_defs {{\n vrrp_strict {value}\n}}\n{text}");
+        read_as(version, &text).0.instances[0].down_timer_adverts == 3
+    };
+    for value in ["", "on"] {
+        assert!(is_strict(Version::new(2, 2, 8), value) && is_strict(Version::NEWEST, value));
+    }
+    for value in ["no", "x"] {
+        assert!(is_strict(Version::new(2, 2, 8), value));
+        assert!(!is_strict(Version::new(2, 3, 0), value), "{value}");
     }
 }
 

@@ -33,7 +33,7 @@ pub use lines::{ConfigurationText, Files, Include, Source};
 pub use loaded::loaded_parts;
 pub use problem::{FilePosition, Impact, Message, Problem};
 pub use routing::{VirtualRoute, VirtualRule};
-pub use text::without_secrets;
+pub use text::{has_secret, without_secrets};
 pub use version::Version;
 pub use vrrp::{
     Configuration, Program, ProtocolSettings, StartupDelay, VirtualAddress, VrrpInstance,

@@ -386,9 +386,11 @@ impl Reader<'_> {
         if let Some(repeat) = Repeat::parse(text, expand) {
             self.repeats.push(repeat);
         } else {
+            // The rest of the line may be a password.
+            let quoted = text.find(')').map_or(&text[..4], |end| &text[..=end]);
             let message = Message::quoting(
                 "a sequence or list to repeat is not valid",
-                format!("{text:?} is not a valid {}", &text[..4]),
+                format!("{quoted:?} is not a valid {}", &text[..4]),
             );
             self.problems.push(Problem::new(self.position, message));
         }

@@ -98,10 +98,30 @@ pub(super) fn hide_secret(line: &mut String) -> bool {
     true
 }
 
+/// Whether a line has a secret, also behind `@ID` or a repetition.
+pub fn has_secret(line: &str) -> bool {
+    hide_secret(&mut behind_prefixes(line).1.to_owned())
+}
+
+/// Splits a line behind its conditions and repetitions, `@ID` and `~SEQ(...)`.
+fn behind_prefixes(line: &str) -> (&str, &str) {
+    let mut rest = line.trim_start_matches(SPACES);
+    while let Some((_, after)) = match rest.chars().next() {
+        Some('@') => rest.split_once(SPACES),
+        Some('~') => rest.split_once(')'),
+        _ => None,
+    } {
+        rest = after.trim_start_matches(SPACES);
+    }
+    line.split_at(line.len() - rest.len())
+}
+
 /// A line for a comparison: one `*` stands for each secret, whatever its length. Blanks around braces do not remain.
 pub fn without_secrets(line: &str) -> String {
+    let (prefixes, line) = behind_prefixes(line);
     let mut rest = Some(line.to_owned());
-    let mut parts = Vec::new();
+    let mut parts = vec![prefixes.trim_end().to_owned()];
+    parts.retain(|prefixes| !prefixes.is_empty());
     while let Some(mut text) = rest.filter(|text| !text.is_empty()) {
         if hide_secret(&mut text)
             && let Some((before, hidden)) = text.split_once('*')
@@ -195,14 +215,20 @@ mod tests {
 
     #[test]
     fn lines_that_differ_in_their_secrets_alone_are_equal_without_them() {
-        for line in
-            ["auth_pass SECRET", "{ auth_pass SECRET }", "password SECRET", "{key 7 SECRET}"]
-        {
+        for line in [
+            "auth_pass SECRET",
+            "@id auth_pass SECRET",
+            "{ auth_pass SECRET }",
+            "password SECRET",
+            "{key 7 SECRET}",
+        ] {
             let with = |secret: &str| without_secrets(&line.replace("SECRET", secret));
             for secret in ["*", "**", "longer", "\"a } b\"", "{a"] {
                 assert_eq!(with(secret), with("x"), "{line} {secret}");
             }
         }
+        assert!(has_secret("@^id ~SEQ(N,1,2) auth_pass $N") && !has_secret("@id priority 9"));
+        assert_eq!(without_secrets("~SEQ(N,1,2) @id key 7 x"), "~SEQ(N,1,2) @id key 7 *");
         assert_eq!(without_secrets("key 7 x"), "key 7 *");
         assert_ne!(without_secrets("key 7 x"), without_secrets("key 8 x"));
         assert_ne!(without_secrets("auth_pass x"), without_secrets("auth_pass x }"));

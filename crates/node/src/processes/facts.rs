@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use vipwatch_api::KeepalivedItem;
 use vipwatch_core::audit::SETTLE;
-use vipwatch_core::keepalived::{StartupDelay, without_secrets};
+use vipwatch_core::keepalived::{StartupDelay, has_secret, without_secrets};
 use vipwatch_core::keepalived_process::{
     KeepalivedFacts, KeepalivedPresence, PidFileStranger, RunningKeepalived, VrrpChild,
 };
@@ -187,12 +187,17 @@ fn router_pid_files(instance: &InstanceConfig) -> Vec<PathBuf> {
 /// Whether a configuration has the same lines as keepalived's copy of it. The copy has no comments and no indentation, and
 /// the lines of included files, each after a comment with its name. Passwords and keys are not compared.
 ///
-/// LIMIT: a change in an included file is not seen here. Discovery sees one of settings. A password in a definition
-/// (`$PASS=...`) is not recognised as one.
+/// LIMIT: a change in an included file is not seen here. Discovery sees one of settings. Where a password is a definition
+/// (`auth_pass $PASS`), no definition is compared.
 pub(super) fn is_same_text(copy: &str, file: &str) -> bool {
+    let is_defined = |line: &str| line.contains('$') && has_secret(line);
+    let hides_definitions = copy.lines().chain(file.lines()).any(is_defined);
     let lines = |text: &str| -> Vec<String> {
         let lines = text.lines().map(without_comment).filter(|line| !line.is_empty());
-        let lines = lines.map(|line| without_secrets(&line));
+        let lines = lines.map(|line| match line.split_once('=') {
+            Some((name, _)) if hides_definitions && line.starts_with('$') => name.to_owned(),
+            _ => without_secrets(&line),
+        });
         lines.filter(|line| !line.starts_with("include")).collect()
     };
     let copy = lines(copy);
@@ -274,6 +279,10 @@ mod tests {
         assert!(is_same_text(COPY, &COPY.replace("old", "\"another # one\"")));
         assert!(is_same_text(COPY, &COPY.replace("hex:00ff", "hex:0000ffff")));
         assert!(!is_same_text(COPY, &COPY.replace("key 7", "key 8")));
+        let defined = format!("$PASS=old\n{}", COPY.replace("auth_pass old", "auth_pass $PASS"));
+        assert!(is_same_text(&defined, &defined.replace("=old", "=new")));
+        let unused = format!("$WEIGHT=old\n{COPY}");
+        assert!(!is_same_text(&unused, &unused.replace("=old", "=new")));
         assert!(!is_same_text(COPY, &COPY.replace("auth_pass old\n", "")));
     }
 

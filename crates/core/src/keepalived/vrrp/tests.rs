@@ -292,6 +292,7 @@ fn no_message_quotes_a_password_or_a_key() {
         "vrrp_instance A {\n auth_hmac {\n key 1 secret {\n }\n key 2 x{secret{\n",
         "vrrp_instance A {\n key 1 {secret {\n }\n virtual_ipaddress {\n",
         "auth_pass {secret {\n",
+        "vrrp_instance A {\n ~SEQ(N,x) auth_pass secret\n ~LST auth_pass secret\n",
     ] {
         let (configuration, problems) = read(text);
         assert!(!format!("{configuration:?}{problems:?}").contains("secret"), "{problems:?}");

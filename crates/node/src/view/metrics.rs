@@ -8,6 +8,19 @@
 //! There is no registry that must be kept in step: all values are read when a client asks for them. A family is a constant
 //! with a function that emits its samples, so that the samples of thousands of instances are never in memory together.
 
+/// A table of families: the type, the name and the help of each, and the function that emits its samples. The variant of
+/// [`FamilySamples`] says from what.
+macro_rules! families {
+    ($from:ident: $($kind:ident $name:literal, $help:expr => $samples:expr;)+) => {
+        &[$(MetricFamily {
+            name: $name,
+            help: $help,
+            kind: super::MetricKind::$kind,
+            samples: super::FamilySamples::$from($samples),
+        }),+]
+    };
+}
+
 mod cluster;
 mod conntrack;
 mod facts;
@@ -22,7 +35,9 @@ mod targets;
 use std::ops::Range;
 use std::sync::Arc;
 
+use self::cluster::ClusterNumbers;
 use self::facts::MetricFacts;
+use self::neutron::NeutronNumbers;
 use super::{ApiContext, ServiceKind};
 use crate::state::{HistogramValue, InstanceEntry};
 
@@ -73,6 +88,10 @@ pub struct MetricFamily {
 enum FamilySamples {
     /// From facts about the node.
     Node(fn(&MetricFacts, &mut EmitSample<'_>)),
+    /// From facts about the cluster, if one is configured.
+    Cluster(fn(&ClusterNumbers, &mut EmitSample<'_>)),
+    /// From facts about the comparison with Neutron, if one is configured.
+    Neutron(fn(&NeutronNumbers, &mut EmitSample<'_>)),
     /// From each instance.
     Instance(fn(&InstanceFacts<'_>, &mut EmitSample<'_>)),
 }
@@ -82,24 +101,6 @@ enum FamilySamples {
 struct InstanceFacts<'f> {
     node: &'f MetricFacts,
     entry: &'f InstanceEntry,
-}
-
-const fn node_family(
-    name: &'static str,
-    kind: MetricKind,
-    help: &'static str,
-    samples: fn(&MetricFacts, &mut EmitSample<'_>),
-) -> MetricFamily {
-    MetricFamily { name, help, kind, samples: FamilySamples::Node(samples) }
-}
-
-const fn instance_family(
-    name: &'static str,
-    kind: MetricKind,
-    help: &'static str,
-    samples: fn(&InstanceFacts<'_>, &mut EmitSample<'_>),
-) -> MetricFamily {
-    MetricFamily { name, help, kind, samples: FamilySamples::Instance(samples) }
 }
 
 /// A sample without labels.
@@ -133,7 +134,7 @@ impl MetricsSnapshot {
     /// The number of steps in which the samples of a family are made: one for each instance, or one.
     pub fn steps(&self, family: &MetricFamily) -> usize {
         match family.samples {
-            FamilySamples::Node(_) => 1,
+            FamilySamples::Node(_) | FamilySamples::Cluster(_) | FamilySamples::Neutron(_) => 1,
             FamilySamples::Instance(_) => self.entries.len(),
         }
     }
@@ -141,12 +142,18 @@ impl MetricsSnapshot {
     /// Makes the samples of some steps of a family.
     pub fn emit(&self, family: &MetricFamily, steps: Range<usize>, emit: &mut EmitSample<'_>) {
         match family.samples {
-            FamilySamples::Node(samples) if steps.contains(&0) => samples(&self.facts, emit),
-            FamilySamples::Node(_) => {}
             FamilySamples::Instance(samples) => {
                 for entry in self.entries.get(steps).unwrap_or_default() {
                     samples(&InstanceFacts { node: &self.facts, entry }, emit);
                 }
+            }
+            _ if !steps.contains(&0) => {}
+            FamilySamples::Node(samples) => samples(&self.facts, emit),
+            FamilySamples::Cluster(samples) => {
+                self.facts.cluster.iter().for_each(|cluster| samples(cluster, emit));
+            }
+            FamilySamples::Neutron(samples) => {
+                self.facts.neutron.iter().for_each(|neutron| samples(neutron, emit));
             }
         }
     }
@@ -184,7 +191,7 @@ pub fn metrics(context: &ApiContext) -> MetricsSnapshot {
 /// The metrics with the names that exporters for keepalived use.
 pub fn keepalived_metrics(context: &ApiContext) -> MetricsSnapshot {
     MetricsSnapshot {
-        families: keepalived::FAMILIES.iter().collect(),
+        families: keepalived::PROCESSES.iter().chain(keepalived::FAMILIES).collect(),
         facts: MetricFacts::without_reading(context),
         entries: entries(context),
     }

@@ -8,9 +8,7 @@ use vipwatch_cluster::session::ClusterCounters;
 use vipwatch_cluster::view::ClusterView;
 use vipwatch_linux::clock;
 
-use super::MetricKind::{Counter, Gauge};
-use super::facts::MetricFacts;
-use super::{EmitSample, MetricFamily, MetricValue, emit_one, node_family};
+use super::{EmitSample, MetricFamily, MetricValue, emit_one};
 use crate::view::ApiContext;
 
 /// The facts about the cluster at one moment.
@@ -52,73 +50,33 @@ impl ClusterNumbers {
     }
 }
 
-/// A family with samples that are made from the facts about the cluster.
-macro_rules! cluster_family {
-    ($name:literal, $kind:ident, $help:literal, $samples:expr) => {
-        node_family($name, $kind, $help, |facts: &MetricFacts, emit: &mut EmitSample<'_>| {
-            let samples: fn(&ClusterNumbers, &mut EmitSample<'_>) = $samples;
-            if let Some(cluster) = &facts.cluster {
-                samples(cluster, emit);
-            }
-        })
+pub(super) const FAMILIES: &[MetricFamily] = families! { Cluster:
+    Gauge "vipwatch_cluster_connected", "Whether the view of this node follows etcd" => |cluster, emit| {
+        let state = cluster.status.basis.connection;
+        emit_one(emit, u64::from(state == ClusterConnectionState::Connected));
     };
-}
-
-pub(super) const FAMILIES: &[MetricFamily] = &[
-    cluster_family!(
-        "vipwatch_cluster_connected",
-        Gauge,
-        "Whether the view of this node follows etcd",
-        |cluster, emit| {
-            let state = cluster.status.basis.connection;
-            emit_one(emit, u64::from(state == ClusterConnectionState::Connected));
+    Gauge "vipwatch_cluster_stale_seconds", "Time since the connection to etcd was lost, or 0" =>
+        |cluster, emit| emit(&[], MetricValue::Number(cluster.stale_seconds()));
+    Gauge "vipwatch_cluster_registered", "Whether etcd has this node as a running node" =>
+        |cluster, emit| emit_one(emit, u64::from(cluster.is_registered));
+    Gauge "vipwatch_cluster_reporter", "Whether this node reports the findings of the cluster" =>
+        |cluster, emit| emit_one(emit, u64::from(cluster.is_reporter));
+    Gauge "vipwatch_cluster_nodes", "Nodes of the cluster with this state, as this node sees them" => |cluster, emit| {
+        let nodes = cluster.status.nodes;
+        for (state, count) in
+            [("live", nodes.live), ("stopped", nodes.stopped), ("lost", nodes.lost)]
+        {
+            emit(&[("state", state)], MetricValue::Count(count));
         }
-    ),
-    cluster_family!(
-        "vipwatch_cluster_stale_seconds",
-        Gauge,
-        "Time since the connection to etcd was lost, or 0",
-        |cluster, emit| emit(&[], MetricValue::Number(cluster.stale_seconds()))
-    ),
-    cluster_family!(
-        "vipwatch_cluster_registered",
-        Gauge,
-        "Whether etcd has this node as a running node",
-        |cluster, emit| emit_one(emit, u64::from(cluster.is_registered))
-    ),
-    cluster_family!(
-        "vipwatch_cluster_reporter",
-        Gauge,
-        "Whether this node reports the findings of the cluster",
-        |cluster, emit| emit_one(emit, u64::from(cluster.is_reporter))
-    ),
-    cluster_family!(
-        "vipwatch_cluster_nodes",
-        Gauge,
-        "Nodes of the cluster with this state, as this node sees them",
-        |cluster, emit| {
-            let nodes = cluster.status.nodes;
-            for (state, count) in
-                [("live", nodes.live), ("stopped", nodes.stopped), ("lost", nodes.lost)]
-            {
-                emit(&[("state", state)], MetricValue::Count(count));
-            }
-        }
-    ),
-    cluster_family!(
-        "vipwatch_cluster_groups",
-        Gauge,
-        "Groups of the cluster with this state; only the reporter has samples",
+    };
+    Gauge "vipwatch_cluster_groups", "Groups of the cluster with this state; only the reporter has samples" =>
         |cluster, emit| {
             if cluster.is_reporter {
                 emit_groups(cluster.status.groups, emit);
             }
-        }
-    ),
-    cluster_family!(
-        "vipwatch_cluster_findings",
-        Gauge,
-        "Open findings of the cluster with this name and severity; only the reporter has samples",
+        };
+    Gauge "vipwatch_cluster_findings",
+        "Open findings of the cluster with this name and severity; only the reporter has samples" =>
         |cluster, emit| {
             let kinds = FindingKind::ALL.iter().zip(cluster.findings);
             let kinds = kinds.filter(|(kind, _)| cluster.is_reporter && kind.is_of_cluster());
@@ -126,61 +84,27 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
                 let labels = [("name", kind.name()), ("severity", kind.severity().word())];
                 emit(&labels, MetricValue::Count(count));
             }
+        };
+    Counter "vipwatch_cluster_connections_total", "Connections to etcd that were opened" =>
+        |cluster, emit| emit_one(emit, cluster.counters.connections);
+    Counter "vipwatch_cluster_writes_total", "Keys that this node has written to etcd or deleted" =>
+        |cluster, emit| emit_one(emit, cluster.counters.writes);
+    Counter "vipwatch_cluster_written_bytes_total", "Bytes of the values that this node has written to etcd" =>
+        |cluster, emit| emit_one(emit, cluster.counters.written_bytes);
+    Counter "vipwatch_cluster_heartbeats_total", "Heartbeats that etcd has accepted" =>
+        |cluster, emit| emit_one(emit, cluster.counters.heartbeats);
+    Counter "vipwatch_cluster_watch_events_total", "Changes of keys that etcd has sent to this node" =>
+        |cluster, emit| emit_one(emit, cluster.counters.watch_events);
+    Counter "vipwatch_cluster_lease_losses_total", "How often the lease of this node ended while it was running" =>
+        |cluster, emit| emit_one(emit, cluster.counters.lease_losses);
+    Counter "vipwatch_cluster_name_conflicts_total", "How often another process had the name of this node" =>
+        |cluster, emit| emit_one(emit, cluster.counters.name_conflicts);
+    Counter "vipwatch_cluster_errors_total", "Failed calls of etcd" => |cluster, emit| {
+        for (kind, count) in EtcdErrorKind::ALL.into_iter().zip(cluster.counters.errors) {
+            emit(&[("kind", kind.word())], MetricValue::Count(count));
         }
-    ),
-    cluster_family!(
-        "vipwatch_cluster_connections_total",
-        Counter,
-        "Connections to etcd that were opened",
-        |cluster, emit| emit_one(emit, cluster.counters.connections)
-    ),
-    cluster_family!(
-        "vipwatch_cluster_writes_total",
-        Counter,
-        "Keys that this node has written to etcd or deleted",
-        |cluster, emit| emit_one(emit, cluster.counters.writes)
-    ),
-    cluster_family!(
-        "vipwatch_cluster_written_bytes_total",
-        Counter,
-        "Bytes of the values that this node has written to etcd",
-        |cluster, emit| emit_one(emit, cluster.counters.written_bytes)
-    ),
-    cluster_family!(
-        "vipwatch_cluster_heartbeats_total",
-        Counter,
-        "Heartbeats that etcd has accepted",
-        |cluster, emit| emit_one(emit, cluster.counters.heartbeats)
-    ),
-    cluster_family!(
-        "vipwatch_cluster_watch_events_total",
-        Counter,
-        "Changes of keys that etcd has sent to this node",
-        |cluster, emit| emit_one(emit, cluster.counters.watch_events)
-    ),
-    cluster_family!(
-        "vipwatch_cluster_lease_losses_total",
-        Counter,
-        "How often the lease of this node ended while it was running",
-        |cluster, emit| emit_one(emit, cluster.counters.lease_losses)
-    ),
-    cluster_family!(
-        "vipwatch_cluster_name_conflicts_total",
-        Counter,
-        "How often another process had the name of this node",
-        |cluster, emit| emit_one(emit, cluster.counters.name_conflicts)
-    ),
-    cluster_family!(
-        "vipwatch_cluster_errors_total",
-        Counter,
-        "Failed calls of etcd",
-        |cluster, emit| {
-            for (kind, count) in EtcdErrorKind::ALL.into_iter().zip(cluster.counters.errors) {
-                emit(&[("kind", kind.word())], MetricValue::Count(count));
-            }
-        }
-    ),
-];
+    };
+};
 
 fn finding_counts(view: &ClusterView) -> [u64; FindingKind::ALL.len()] {
     let mut counts = [0; FindingKind::ALL.len()];

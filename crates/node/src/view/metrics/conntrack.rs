@@ -11,60 +11,47 @@ use vipwatch_core::conntrack_sync::{
 };
 use vipwatch_linux::file::read_head;
 
-use super::MetricKind::Gauge;
 use super::instance::emit_with;
-use super::{InstanceFacts, MetricFamily, MetricValue, instance_family, node_family};
+use super::{InstanceFacts, MetricFamily, MetricValue};
 use crate::discovery::Origin;
 use crate::state::InstanceEntry;
 
-pub(super) const FAMILIES: &[MetricFamily] = &[
-    instance_family(
-        "vipwatch_conntrack_sync_success",
-        Gauge,
-        "1 if all commands of the last synchronisation with conntrackd succeeded, else 0",
+pub(super) const FAMILIES: &[MetricFamily] = families! { Instance:
+    Gauge "vipwatch_conntrack_sync_success",
+        "1 if all commands of the last synchronisation with conntrackd succeeded, else 0" =>
         |facts, emit| {
             if let Some(sync) = last_sync(facts) {
                 let is_success = MetricValue::Count(u64::from(sync.failed == 0));
                 emit_with(facts.entry, Some(("state", sync.state.as_str())), is_success, emit);
             }
-        },
-    ),
-    instance_family(
-        "vipwatch_conntrack_sync_duration_seconds",
-        Gauge,
-        "Duration of the last synchronisation with conntrackd",
+        };
+    Gauge "vipwatch_conntrack_sync_duration_seconds", "Duration of the last synchronisation with conntrackd" =>
         |facts, emit| {
             if let Some(sync) = last_sync(facts) {
                 let seconds = MetricValue::Number(sync.duration.as_secs_f64());
                 emit_with(facts.entry, Some(("state", sync.state.as_str())), seconds, emit);
             }
-        },
-    ),
-    instance_family(
-        "vipwatch_conntrack_sync_timestamp_seconds",
-        Gauge,
-        "When the last synchronisation with conntrackd ended, as Unix time",
+        };
+    Gauge "vipwatch_conntrack_sync_timestamp_seconds",
+        "When the last synchronisation with conntrackd ended, as Unix time" =>
         |facts, emit| {
             if let Some(sync) = last_sync(facts) {
                 let seconds = std::time::Duration::from_millis(sync.ended_at).as_secs_f64();
                 emit_with(facts.entry, None, MetricValue::Number(seconds), emit);
             }
-        },
-    ),
-];
+        };
+};
 
 /// The number of routers by the result. It also exists if instances have no metrics of their own.
-pub(super) const SUMS: &[MetricFamily] = &[node_family(
-    "vipwatch_conntrack_routers",
-    Gauge,
-    "Routers by the result of their last synchronisation with conntrackd",
-    |facts, emit| {
-        let succeeded = facts.conntrack.values().filter(|sync| sync.failed == 0).count() as u64;
-        let failed = facts.conntrack.len() as u64 - succeeded;
-        emit(&[("result", "success")], MetricValue::Count(succeeded));
-        emit(&[("result", "failure")], MetricValue::Count(failed));
-    },
-)];
+pub(super) const SUMS: &[MetricFamily] = families! { Node:
+    Gauge "vipwatch_conntrack_routers", "Routers by the result of their last synchronisation with conntrackd" =>
+        |facts, emit| {
+            let succeeded = facts.conntrack.values().filter(|sync| sync.failed == 0).count() as u64;
+            let failed = facts.conntrack.len() as u64 - succeeded;
+            emit(&[("result", "success")], MetricValue::Count(succeeded));
+            emit(&[("result", "failure")], MetricValue::Count(failed));
+        };
+};
 
 fn last_sync<'f>(facts: &InstanceFacts<'f>) -> Option<&'f ConntrackSync> {
     facts.node.conntrack.get(&facts.entry.instance.id)

@@ -5,68 +5,54 @@ use std::sync::atomic::Ordering;
 
 use vipwatch_core::RoleKind;
 
-use super::MetricKind::{Counter, Gauge};
 use super::process::{counter, unix_seconds};
-use super::{EmitSample, InstanceFacts, MetricFamily, MetricValue, instance_family, node_family};
+use super::{EmitSample, InstanceFacts, MetricFamily, MetricValue};
 use crate::state::InstanceEntry;
 
 /// Every instance has transition counters of these roles. A counter of another role appears with the first transition to
 /// it: most instances never have that role, and there may be thousands of them.
 const USUAL_ROLES: [RoleKind; 3] = [RoleKind::Primary, RoleKind::Backup, RoleKind::Fault];
 
-pub(super) const FAMILIES: &[MetricFamily] = &[
-    instance_family(
-        "vipwatch_role_primary",
-        Gauge,
-        "1 if the instance is primary on this node, else 0; the sum over a group should be 1",
+pub(super) const FAMILIES: &[MetricFamily] = families! { Instance:
+    Gauge "vipwatch_role_primary",
+        "1 if the instance is primary on this node, else 0; the sum over a group should be 1" =>
         |facts, emit| {
             let is_primary = facts.entry.role.kind() == RoleKind::Primary;
             emit_with(facts.entry, None, MetricValue::Count(is_primary.into()), emit);
-        },
-    ),
-    instance_family(
-        "vipwatch_role",
-        Gauge,
-        "1 for the role that the instance has, 0 for the other roles",
-        |facts, emit| {
-            let current = facts.entry.role.kind();
-            for role in RoleKind::ALL {
-                let value = MetricValue::Count(u64::from(role == current));
-                emit_with(facts.entry, Some(("role", role.word())), value, emit);
-            }
-        },
-    ),
-    instance_family(
-        "vipwatch_role_since_timestamp_seconds",
-        Gauge,
-        "When the instance took its role, as Unix time; absent if that is not known",
+        };
+    Gauge "vipwatch_role", "1 for the role that the instance has, 0 for the other roles" => |facts, emit| {
+        let current = facts.entry.role.kind();
+        for role in RoleKind::ALL {
+            let value = MetricValue::Count(u64::from(role == current));
+            emit_with(facts.entry, Some(("role", role.word())), value, emit);
+        }
+    };
+    Gauge "vipwatch_role_since_timestamp_seconds",
+        "When the instance took its role, as Unix time; absent if that is not known" =>
         |facts, emit| {
             let since = unix_seconds(facts.entry.since);
             if since > 0.0 {
                 emit_with(facts.entry, None, MetricValue::Number(since), emit);
             }
-        },
-    ),
-    instance_family("vipwatch_transitions_total", Counter, TRANSITIONS_HELP, transitions),
-    instance_family("vipwatch_flaps_total", Counter, FLAPS_HELP, |facts, emit| {
+        };
+    Counter "vipwatch_transitions_total", TRANSITIONS_HELP => transitions;
+    Counter "vipwatch_flaps_total", FLAPS_HELP => |facts, emit| {
         let flaps = facts.entry.counts.flaps;
         emit_with(facts.entry, None, MetricValue::Count(flaps.into()), emit);
-    }),
-];
+    };
+};
 
 /// The families that replace [`FAMILIES`] if instances have no metrics of their own.
-pub(super) const AGGREGATES: &[MetricFamily] = &[
-    node_family("vipwatch_transitions_total", Counter, TRANSITIONS_HELP, |facts, emit| {
+pub(super) const AGGREGATES: &[MetricFamily] = families! { Node:
+    Counter "vipwatch_transitions_total", TRANSITIONS_HELP => |facts, emit| {
         let counters = &facts.context.store.counters;
         for (role, count) in RoleKind::ALL.into_iter().zip(&counters.transitions_to) {
             let count = MetricValue::Count(count.load(Ordering::Relaxed));
             emit(&[("to", role.word())], count);
         }
-    }),
-    node_family("vipwatch_flaps_total", Counter, FLAPS_HELP, |facts, emit| {
-        counter(facts, emit, |counters| &counters.flaps);
-    }),
-];
+    };
+    Counter "vipwatch_flaps_total", FLAPS_HELP => |facts, emit| counter(facts, emit, |counters| &counters.flaps);
+};
 
 const TRANSITIONS_HELP: &str = "Role changes by their new role, including those at the start";
 const FLAPS_HELP: &str = "How often an instance began to change its role again and again";

@@ -8,62 +8,35 @@ use vipwatch_core::RoleKind;
 use vipwatch_core::keepalived::VirtualAddress;
 use vipwatch_core::witness::AdvertOrigin;
 
-use super::MetricKind::{Counter, Gauge};
-use super::{
-    EmitSample, InstanceFacts, MetricFamily, MetricValue, emit_one, instance_family, node_family,
+use super::{EmitSample, InstanceFacts, MetricFamily, MetricValue, emit_one};
+
+/// About the processes of keepalived.
+pub(super) const PROCESSES: &[MetricFamily] = families! { Node:
+    Gauge "keepalived_up", "1 if a keepalived runs; absent if the node does not read processes" => |facts, emit| {
+        if let Some(processes) = facts.context.store.processes() {
+            emit_one(emit, u64::from(processes.count() > 0));
+        }
+    };
 };
 
-pub(super) const FAMILIES: &[MetricFamily] = &[
-    node_family(
-        "keepalived_up",
-        Gauge,
-        "1 if a keepalived runs; absent if the node does not read processes",
-        |facts, emit| {
-            if let Some(processes) = facts.context.store.processes() {
-                emit_one(emit, u64::from(processes.count() > 0));
-            }
-        },
-    ),
-    instance_family(
-        "keepalived_vrrp_state",
-        Gauge,
-        "State of the instance: 1 backup, 2 master, 3 fault",
-        |facts, emit| state(facts, emit, |address| !address.is_excluded),
-    ),
-    instance_family(
-        "keepalived_vrrp_excluded_state",
-        Gauge,
-        "The same for the excluded addresses of the instance",
-        |facts, emit| state(facts, emit, |address| address.is_excluded),
-    ),
-    instance_family(
-        "keepalived_become_master_total",
-        Counter,
-        "Transitions to primary since vipwatch started",
-        |facts, emit| {
-            let count = facts.entry.counts.to(RoleKind::Primary);
-            emit_count(facts, emit, u64::from(count));
-        },
-    ),
-    instance_family(
-        "keepalived_release_master_total",
-        Counter,
-        "Transitions from primary since vipwatch started",
-        |facts, emit| emit_count(facts, emit, u64::from(facts.entry.counts.from_primary)),
-    ),
-    instance_family(
-        "keepalived_advertisements_received_total",
-        Counter,
-        "Captured adverts of other hosts; absent if adverts are not captured",
-        |facts, emit| adverts(facts, emit, AdvertOrigin::Foreign),
-    ),
-    instance_family(
-        "keepalived_advertisements_sent_total",
-        Counter,
-        "Captured adverts of this host; absent if sent adverts are not captured",
-        |facts, emit| adverts(facts, emit, AdvertOrigin::Own),
-    ),
-];
+pub(super) const FAMILIES: &[MetricFamily] = families! { Instance:
+    Gauge "keepalived_vrrp_state", "State of the instance: 1 backup, 2 master, 3 fault" =>
+        |facts, emit| state(facts, emit, |address| !address.is_excluded);
+    Gauge "keepalived_vrrp_excluded_state", "The same for the excluded addresses of the instance" =>
+        |facts, emit| state(facts, emit, |address| address.is_excluded);
+    Counter "keepalived_become_master_total", "Transitions to primary since vipwatch started" => |facts, emit| {
+        let count = facts.entry.counts.to(RoleKind::Primary);
+        emit_count(facts, emit, u64::from(count));
+    };
+    Counter "keepalived_release_master_total", "Transitions from primary since vipwatch started" =>
+        |facts, emit| emit_count(facts, emit, u64::from(facts.entry.counts.from_primary));
+    Counter "keepalived_advertisements_received_total",
+        "Captured adverts of other hosts; absent if adverts are not captured" =>
+        |facts, emit| adverts(facts, emit, AdvertOrigin::Foreign);
+    Counter "keepalived_advertisements_sent_total",
+        "Captured adverts of this host; absent if sent adverts are not captured" =>
+        |facts, emit| adverts(facts, emit, AdvertOrigin::Own);
+};
 
 /// keepalived's number for a role. A `partial` instance has taken over, so its keepalived is master. `None` for an unknown
 /// role.

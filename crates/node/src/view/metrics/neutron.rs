@@ -6,9 +6,7 @@ use std::time::SystemTime;
 use vipwatch_api::{ClusterNeutron, Timestamp};
 use vipwatch_linux::clock;
 
-use super::MetricKind::{Counter, Gauge};
-use super::facts::MetricFacts;
-use super::{EmitSample, MetricFamily, MetricValue, emit_one, node_family};
+use super::{EmitSample, MetricFamily, MetricValue, emit_one};
 use crate::cluster::{ClusterService, NeutronCounters, NeutronErrorKind};
 
 /// The facts about the comparison at one moment.
@@ -25,56 +23,29 @@ impl NeutronNumbers {
     }
 }
 
-/// A family with samples that are made from the facts about the comparison.
-macro_rules! neutron_family {
-    ($name:literal, $kind:ident, $help:literal, $samples:expr) => {
-        node_family($name, $kind, $help, |facts: &MetricFacts, emit: &mut EmitSample<'_>| {
-            let samples: fn(&NeutronNumbers, &mut EmitSample<'_>) = $samples;
-            if let Some(neutron) = &facts.neutron {
-                samples(neutron, emit);
-            }
-        })
-    };
-}
-
-pub(super) const FAMILIES: &[MetricFamily] = &[
-    neutron_family!(
-        "vipwatch_cluster_neutron_routers",
-        Gauge,
-        "Routers with this result of the last comparison with Neutron; only the reporter has samples",
+pub(super) const FAMILIES: &[MetricFamily] = families! { Neutron:
+    Gauge "vipwatch_cluster_neutron_routers",
+        "Routers with this result of the last comparison with Neutron; only the reporter has samples" =>
         |neutron, emit| {
             if neutron.status.is_asking && neutron.status.compared.is_some() {
                 emit_routers(&neutron.status, emit);
             }
-        }
-    ),
-    neutron_family!(
-        "vipwatch_cluster_neutron_compared_seconds",
-        Gauge,
-        "Time since all routers were compared with Neutron; only the reporter has a sample",
+        };
+    Gauge "vipwatch_cluster_neutron_compared_seconds",
+        "Time since all routers were compared with Neutron; only the reporter has a sample" =>
         |neutron, emit| {
             if let Some(compared) = neutron.status.compared {
                 emit(&[], MetricValue::Number(seconds_since(compared)));
             }
+        };
+    Counter "vipwatch_cluster_neutron_requests_total", "Routers that this node has asked Neutron about" =>
+        |neutron, emit| emit_one(emit, neutron.counters.requests);
+    Counter "vipwatch_cluster_neutron_errors_total", "Requests to Neutron without a usable answer" => |neutron, emit| {
+        for (kind, count) in NeutronErrorKind::ALL.into_iter().zip(neutron.counters.errors) {
+            emit(&[("kind", kind.word())], MetricValue::Count(count));
         }
-    ),
-    neutron_family!(
-        "vipwatch_cluster_neutron_requests_total",
-        Counter,
-        "Routers that this node has asked Neutron about",
-        |neutron, emit| emit_one(emit, neutron.counters.requests)
-    ),
-    neutron_family!(
-        "vipwatch_cluster_neutron_errors_total",
-        Counter,
-        "Requests to Neutron without a usable answer",
-        |neutron, emit| {
-            for (kind, count) in NeutronErrorKind::ALL.into_iter().zip(neutron.counters.errors) {
-                emit(&[("kind", kind.word())], MetricValue::Count(count));
-            }
-        }
-    ),
-];
+    };
+};
 
 fn emit_routers(status: &ClusterNeutron, emit: &mut EmitSample<'_>) {
     let routers = status.routers;

@@ -4,13 +4,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::MetricKind::{Counter, Gauge, Info};
-use super::{EmitSample, MetricFacts, MetricFamily, MetricValue, emit_one, node_family};
+use super::{EmitSample, MetricFacts, MetricFamily, MetricValue, emit_one};
 use crate::state::Counters;
 use crate::view::version;
 
-pub(super) const FAMILIES: &[MetricFamily] = &[
-    node_family("vipwatch_build_info", Info, "Version of the program", |facts, emit| {
+pub(super) const FAMILIES: &[MetricFamily] = families! { Node:
+    Info "vipwatch_build_info", "Version of the program" => |facts, emit| {
         let version = version(&facts.context);
         let commit = version.commit.as_deref().unwrap_or_default();
         let labels = [
@@ -19,128 +18,56 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
             ("service", version.service.as_str()),
         ];
         emit(&labels, MetricValue::Count(1));
-    }),
-    node_family(
-        "process_cpu_seconds_total",
-        Counter,
-        "User and system CPU time of all threads",
-        |facts, emit| number(facts.usage.map(|usage| usage.cpu.as_secs_f64()), emit),
-    ),
-    node_family("process_resident_memory_bytes", Gauge, "Resident memory", |facts, emit| {
-        count(facts.usage.map(|usage| usage.resident_bytes), emit);
-    }),
-    node_family("process_virtual_memory_bytes", Gauge, "Virtual memory", |facts, emit| {
-        count(facts.usage.map(|usage| usage.virtual_bytes), emit);
-    }),
-    node_family(
-        "process_open_fds",
-        Gauge,
-        "Open file descriptors, without those of the threads that capture adverts",
-        |facts, emit| count(facts.usage.map(|usage| usage.open_files), emit),
-    ),
-    node_family(
-        "process_max_fds",
-        Gauge,
-        "Maximum number of open file descriptors",
-        |facts, emit| count(facts.usage.and_then(|usage| usage.max_files), emit),
-    ),
-    node_family("process_threads", Gauge, "Threads", |facts, emit| {
-        count(facts.usage.map(|usage| usage.threads), emit);
-    }),
-    node_family(
-        "process_start_time_seconds",
-        Gauge,
-        "When the process started, as Unix time",
-        |facts, emit| number(facts.usage.map(|usage| unix_seconds(usage.started)), emit),
-    ),
-    node_family(
-        "vipwatch_config_last_reload_success",
-        Gauge,
-        "1 if the last reload of the configuration succeeded, or if there was none",
+    };
+    Counter "process_cpu_seconds_total", "User and system CPU time of all threads" =>
+        |facts, emit| number(facts.usage.map(|usage| usage.cpu.as_secs_f64()), emit);
+    Gauge "process_resident_memory_bytes", "Resident memory" =>
+        |facts, emit| count(facts.usage.map(|usage| usage.resident_bytes), emit);
+    Gauge "process_virtual_memory_bytes", "Virtual memory" =>
+        |facts, emit| count(facts.usage.map(|usage| usage.virtual_bytes), emit);
+    Gauge "process_open_fds", "Open file descriptors, without those of the threads that capture adverts" =>
+        |facts, emit| count(facts.usage.map(|usage| usage.open_files), emit);
+    Gauge "process_max_fds", "Maximum number of open file descriptors" =>
+        |facts, emit| count(facts.usage.and_then(|usage| usage.max_files), emit);
+    Gauge "process_threads", "Threads" => |facts, emit| count(facts.usage.map(|usage| usage.threads), emit);
+    Gauge "process_start_time_seconds", "When the process started, as Unix time" =>
+        |facts, emit| number(facts.usage.map(|usage| unix_seconds(usage.started)), emit);
+    Gauge "vipwatch_config_last_reload_success",
+        "1 if the last reload of the configuration succeeded, or if there was none" =>
         |facts, emit| {
             let reload = facts.context.service.reload_state().last_reload;
             emit_one(emit, u64::from(reload.is_none_or(|reload| reload.error.is_none())));
-        },
-    ),
-    node_family(
-        "vipwatch_config_loaded_timestamp_seconds",
-        Gauge,
-        "When the configuration in force was read, as Unix time",
+        };
+    Gauge "vipwatch_config_loaded_timestamp_seconds", "When the configuration in force was read, as Unix time" =>
         |facts, emit| {
             let loaded_at = facts.context.service.reload_state().loaded_at;
             number(Some(unix_seconds(loaded_at)), emit);
-        },
-    ),
-    node_family(
-        "vipwatch_log_queue_bytes",
-        Gauge,
-        "Log lines that wait to be written",
-        |facts, emit| emit_one(emit, facts.log.bytes),
-    ),
-    node_family(
-        "vipwatch_log_lost_lines_total",
-        Counter,
-        "Log lines that were dropped or could not be written",
-        |facts, emit| emit_one(emit, facts.log.lost),
-    ),
-    node_family(
-        "vipwatch_api_connections",
-        Gauge,
-        "Open connections on the unix socket, without event streams",
-        |facts, emit| counter(facts, emit, |counters| &counters.api_connections),
-    ),
-    node_family(
-        "vipwatch_api_streams",
-        Gauge,
-        "Open event streams on the unix socket",
-        |facts, emit| counter(facts, emit, |counters| &counters.api_streams),
-    ),
-    node_family(
-        "vipwatch_api_refused_total",
-        Counter,
-        "Connections that the unix socket has refused",
-        |facts, emit| counter(facts, emit, |counters| &counters.api_refused),
-    ),
-    node_family(
-        "vipwatch_api_panics_total",
-        Counter,
-        "Handlers of the API that panicked",
-        |facts, emit| counter(facts, emit, |counters| &counters.api_panics),
-    ),
-    node_family(
-        "vipwatch_web_connections",
-        Gauge,
-        "Open connections on TCP, without event streams",
-        |facts, emit| counter(facts, emit, |counters| &counters.web_connections),
-    ),
-    node_family("vipwatch_web_streams", Gauge, "Open event streams on TCP", |facts, emit| {
-        counter(facts, emit, |counters| &counters.web_streams);
-    }),
-    node_family(
-        "vipwatch_web_refused_total",
-        Counter,
-        "Connections that were refused on TCP",
-        |facts, emit| counter(facts, emit, |counters| &counters.web_refused),
-    ),
-    node_family(
-        "vipwatch_web_unauthorized_total",
-        Counter,
-        "Requests over TCP without a valid token",
-        |facts, emit| counter(facts, emit, |counters| &counters.web_unauthorized),
-    ),
-    node_family(
-        "vipwatch_web_handshakes_failed_total",
-        Counter,
-        "TLS handshakes that failed or took too long",
-        |facts, emit| counter(facts, emit, |counters| &counters.web_handshakes_failed),
-    ),
-    node_family(
-        "vipwatch_feed_missed_total",
-        Counter,
-        "Events that slow clients of the event stream have missed",
-        |facts, emit| counter(facts, emit, |counters| &counters.feed_missed),
-    ),
-];
+        };
+    Gauge "vipwatch_log_queue_bytes", "Log lines that wait to be written" =>
+        |facts, emit| emit_one(emit, facts.log.bytes);
+    Counter "vipwatch_log_lost_lines_total", "Log lines that were dropped or could not be written" =>
+        |facts, emit| emit_one(emit, facts.log.lost);
+    Gauge "vipwatch_api_connections", "Open connections on the unix socket, without event streams" =>
+        |facts, emit| counter(facts, emit, |counters| &counters.api_connections);
+    Gauge "vipwatch_api_streams", "Open event streams on the unix socket" =>
+        |facts, emit| counter(facts, emit, |counters| &counters.api_streams);
+    Counter "vipwatch_api_refused_total", "Connections that the unix socket has refused" =>
+        |facts, emit| counter(facts, emit, |counters| &counters.api_refused);
+    Counter "vipwatch_api_panics_total", "Handlers of the API that panicked" =>
+        |facts, emit| counter(facts, emit, |counters| &counters.api_panics);
+    Gauge "vipwatch_web_connections", "Open connections on TCP, without event streams" =>
+        |facts, emit| counter(facts, emit, |counters| &counters.web_connections);
+    Gauge "vipwatch_web_streams", "Open event streams on TCP" =>
+        |facts, emit| counter(facts, emit, |counters| &counters.web_streams);
+    Counter "vipwatch_web_refused_total", "Connections that were refused on TCP" =>
+        |facts, emit| counter(facts, emit, |counters| &counters.web_refused);
+    Counter "vipwatch_web_unauthorized_total", "Requests over TCP without a valid token" =>
+        |facts, emit| counter(facts, emit, |counters| &counters.web_unauthorized);
+    Counter "vipwatch_web_handshakes_failed_total", "TLS handshakes that failed or took too long" =>
+        |facts, emit| counter(facts, emit, |counters| &counters.web_handshakes_failed);
+    Counter "vipwatch_feed_missed_total", "Events that slow clients of the event stream have missed" =>
+        |facts, emit| counter(facts, emit, |counters| &counters.feed_missed);
+};
 
 /// The current value of one of the node's counters.
 pub(super) fn counter(

@@ -3,20 +3,13 @@
 
 use vipwatch_api::TargetItem;
 
-use super::MetricKind::{Counter, Gauge};
-use super::{EmitSample, MetricFacts, MetricFamily, MetricValue, node_family};
+use super::{EmitSample, MetricFacts, MetricFamily, MetricValue};
 
-pub(super) const FAMILIES: &[MetricFamily] = &[
-    node_family(
-        "vipwatch_outlet_pending",
-        Gauge,
-        "Notifications that wait or are being delivered",
-        |facts, emit| of_targets(facts, emit, |target| target.pending),
-    ),
-    node_family(
-        "vipwatch_outlet_oldest_pending_timestamp_seconds",
-        Gauge,
-        "The time of the oldest pending notification, as Unix time; absent if none is pending",
+pub(super) const FAMILIES: &[MetricFamily] = families! { Node:
+    Gauge "vipwatch_outlet_pending", "Notifications that wait or are being delivered" =>
+        |facts, emit| of_targets(facts, emit, |target| target.pending);
+    Gauge "vipwatch_outlet_oldest_pending_timestamp_seconds",
+        "The time of the oldest pending notification, as Unix time; absent if none is pending" =>
         |facts, emit| {
             for target in &facts.targets {
                 if let Some(at) = target.oldest_pending {
@@ -24,51 +17,24 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
                     emit(&labels(target), MetricValue::Number(seconds));
                 }
             }
-        },
-    ),
-    node_family(
-        "vipwatch_outlet_failing",
-        Gauge,
-        "Instances whose last delivery to the target failed",
-        |facts, emit| of_targets(facts, emit, |target| target.failing.len() as u64),
-    ),
-    node_family(
-        "vipwatch_outlet_delivered_total",
-        Counter,
-        "Notifications that the target has received",
-        |facts, emit| of_targets(facts, emit, |target| target.delivered),
-    ),
-    node_family(
-        "vipwatch_outlet_failures_total",
-        Counter,
-        "Failed attempts to deliver a notification",
-        |facts, emit| of_targets(facts, emit, |target| target.failures),
-    ),
-    node_family(
-        "vipwatch_outlet_given_up_total",
-        Counter,
-        "Notifications that were given up after failed attempts",
-        |facts, emit| of_targets(facts, emit, |target| target.given_up),
-    ),
-    node_family(
-        "vipwatch_outlet_superseded_total",
-        Counter,
-        "Notifications that a newer one replaced before they were delivered",
-        |facts, emit| of_targets(facts, emit, |target| target.superseded),
-    ),
-    node_family(
-        "vipwatch_outlet_filtered_total",
-        Counter,
-        "Notifications that were not sent because of the settings of the target or a silence",
-        |facts, emit| of_targets(facts, emit, |target| target.filtered),
-    ),
-    node_family(
-        "vipwatch_outlet_dropped_total",
-        Counter,
-        "Notifications that were dropped because a queue was full or retention deleted them",
-        |facts, emit| of_targets(facts, emit, |target| target.dropped),
-    ),
-];
+        };
+    Gauge "vipwatch_outlet_failing", "Instances whose last delivery to the target failed" =>
+        |facts, emit| of_targets(facts, emit, |target| target.failing.len() as u64);
+    Counter "vipwatch_outlet_delivered_total", "Notifications that the target has received" =>
+        |facts, emit| of_targets(facts, emit, |target| target.delivered);
+    Counter "vipwatch_outlet_failures_total", "Failed attempts to deliver a notification" =>
+        |facts, emit| of_targets(facts, emit, |target| target.failures);
+    Counter "vipwatch_outlet_given_up_total", "Notifications that were given up after failed attempts" =>
+        |facts, emit| of_targets(facts, emit, |target| target.given_up);
+    Counter "vipwatch_outlet_superseded_total", "Notifications that a newer one replaced before they were delivered" =>
+        |facts, emit| of_targets(facts, emit, |target| target.superseded);
+    Counter "vipwatch_outlet_filtered_total",
+        "Notifications that were not sent because of the settings of the target or a silence" =>
+        |facts, emit| of_targets(facts, emit, |target| target.filtered);
+    Counter "vipwatch_outlet_dropped_total",
+        "Notifications that were dropped because a queue was full or retention deleted them" =>
+        |facts, emit| of_targets(facts, emit, |target| target.dropped);
+};
 
 fn of_targets(facts: &MetricFacts, emit: &mut EmitSample<'_>, value: fn(&TargetItem) -> u64) {
     for target in &facts.targets {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 use vipwatch_api::ClusterScope;
 use vipwatch_cluster::key::ClusterName;
 use vipwatch_core::{AnnouncePlan, DeliveryMode, EventKind, NetnsName};
@@ -21,7 +22,7 @@ use super::{
 use super::{TargetUrl, Upstream, WebConfig, WebFile, Webhook};
 use crate::discovery::InstanceConfig;
 
-/// The settings in force.
+/// The settings in force. A setting that is `None` is absent in the document ([`without_nulls`]).
 #[derive(Debug, Serialize)]
 struct EffectiveSettings<'c> {
     node: NodeSection<'c>,
@@ -37,19 +38,16 @@ struct EffectiveSettings<'c> {
     instance: Vec<InstanceSection<'c>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notify: Vec<RuleSection<'c>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     receiver: Option<ReceiverSection<'c>>,
 }
 
 #[derive(Debug, Serialize)]
 struct NodeSection<'c> {
     /// Absent for the name of the host.
-    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'c str>,
     state_dir: &'c Path,
     socket: &'c Path,
     /// The id of the group; absent if only root and the node's user may use the socket.
-    #[serde(skip_serializing_if = "Option::is_none")]
     socket_group: Option<String>,
     listen: &'static str,
     log: &'static str,
@@ -91,13 +89,9 @@ struct WebSection<'c> {
     listen: Vec<String>,
     hosts: &'c [String],
     /// The names of the files; their content is never shown.
-    #[serde(skip_serializing_if = "Option::is_none")]
     certificate: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     client_ca: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     token_file: Option<String>,
 }
 
@@ -109,29 +103,22 @@ struct ClusterSection<'c> {
     domain: &'c str,
     view: ClusterScope,
     /// The names of the files; their content is never shown.
-    #[serde(skip_serializing_if = "Option::is_none")]
     ca: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     certificate: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'c str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     password: Option<String>,
     heartbeat: String,
     lease: String,
     settle: String,
     slow_settle: String,
     min_backups: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     neutron: Option<NeutronSection<'c>>,
 }
 
 #[derive(Debug, Serialize)]
 struct MetricsSection<'c> {
     per_instance: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     textfile: Option<&'c Path>,
     textfile_every: String,
 }
@@ -145,10 +132,8 @@ struct GroupSection<'c> {
 #[derive(Debug, Serialize)]
 struct InstanceSection<'c> {
     id: &'c str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     netns: Option<&'c str>,
     addresses: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     vrid: Option<u8>,
 }
 
@@ -156,11 +141,8 @@ struct InstanceSection<'c> {
 struct RuleSection<'c> {
     instances: Vec<&'c str>,
     origin: Vec<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     state_file: Option<&'c str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     announce: Option<AnnounceSection>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<AgentSection<'c>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hook: Vec<HookSection<'c>>,
@@ -182,7 +164,6 @@ struct AnnounceSection {
 #[derive(Debug, Serialize)]
 struct AgentSection<'c> {
     socket: &'c Path,
-    #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<String>,
     allow_any_agent: bool,
     primary_word: &'static str,
@@ -194,16 +175,13 @@ struct HookSection<'c> {
     program: &'c [String],
     on: Vec<&'static str>,
     /// Absent for the user of the node.
-    #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'c str>,
     /// Absent for the primary group of the user.
-    #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'c str>,
     timeout: String,
     deliver: &'static str,
     /// `0s`: off.
     /// Absent if the target is called at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
     settle: Option<String>,
     retries: u32,
 }
@@ -217,9 +195,7 @@ struct WebhookSection<'c> {
     deliver: &'static str,
     /// `0s`: off.
     /// Absent if the target is called at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
     settle: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     batch: Option<BatchSection>,
 }
 
@@ -232,12 +208,9 @@ struct BatchSection {
 #[derive(Debug, Serialize)]
 struct TargetSection<'c> {
     /// Without its secret, or the name of a credential; absent with `url_file`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     url_file: Option<&'c Path>,
     timeout: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     ca_file: Option<&'c Path>,
     /// The names of the headers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -252,23 +225,19 @@ struct UpstreamSection<'c> {
     interval: String,
     /// `0s`: off.
     /// Absent if the target is called at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
     settle: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
 struct ReceiverSection<'c> {
     socket: &'c Path,
-    #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
     mode: String,
     /// Ids of users, and of groups with `@`.
     allow: Vec<String>,
     interval: String,
     ipv6_params: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     upstream: Option<UpstreamSection<'c>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hook: Vec<HookSection<'c>>,
@@ -278,9 +247,9 @@ struct ReceiverSection<'c> {
 
 impl Config {
     /// The settings in force as JSON, without secrets.
-    pub fn settings(&self) -> serde_json::Map<String, serde_json::Value> {
-        match serde_json::to_value(self.effective()) {
-            Ok(serde_json::Value::Object(settings)) => settings,
+    pub fn settings(&self) -> serde_json::Map<String, Value> {
+        match serde_json::to_value(self.effective()).map(without_nulls) {
+            Ok(Value::Object(settings)) => settings,
             // The settings are a table with strings as keys, so this cannot happen.
             Ok(_) | Err(_) => serde_json::Map::new(),
         }
@@ -514,6 +483,18 @@ impl<'c> ReceiverSection<'c> {
     }
 }
 
+/// The value without the fields that are null, at all depths.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+            fields.map(|(name, value)| (name, without_nulls(value))).collect()
+        }
+        Value::Array(values) => values.into_iter().map(without_nulls).collect(),
+        plain => plain,
+    }
+}
+
 fn log_word(format: LogFormat) -> &'static str {
     match format {
         LogFormat::Auto => "auto",
@@ -559,7 +540,7 @@ mod tests {
     #[test]
     fn the_settings_in_force_are_a_valid_file_with_the_same_settings() {
         let config = Config::parse(Path::new("example"), EXAMPLE).unwrap();
-        let mut settings = serde_json::to_value(config.effective()).unwrap();
+        let mut settings = Value::Object(config.settings());
         // Header values are secret, so the sections have only the names.
         for webhook in ["/notify/0/webhook/0", "/receiver/webhook/0"] {
             let webhook = settings.pointer_mut(webhook).unwrap().as_object_mut().unwrap();
@@ -570,11 +551,11 @@ mod tests {
         let text = toml::to_string(&settings).unwrap();
         let again = Config::parse(Path::new("again"), &text);
         let again = again.unwrap_or_else(|errors| panic!("{errors:#?}\n{text}"));
-        let mut expected = serde_json::to_value(config.effective()).unwrap();
+        let mut expected = Value::Object(config.settings());
         for webhook in ["/notify/0/webhook/0", "/receiver/webhook/0"] {
             expected.pointer_mut(webhook).unwrap().as_object_mut().unwrap().remove("headers");
         }
-        assert_eq!(serde_json::to_value(again.effective()).unwrap(), expected);
+        assert_eq!(Value::Object(again.settings()), expected);
     }
 
     #[test]
@@ -582,7 +563,7 @@ mod tests {
         let text = "[[notify]]\n[[notify.webhook]]\nurl = \"https://user:word@h/slack?x=abc\"\n\
                     headers = { Authorization = \"Bearer xyz\" }\n";
         let config = Config::parse(Path::new("f"), text).unwrap();
-        let shown = serde_json::to_string(&config.effective()).unwrap();
+        let shown = Value::Object(config.settings()).to_string();
         for secret in ["word", "slack", "abc", "xyz", "Bearer"] {
             assert!(!shown.contains(secret), "{secret} in {shown}");
         }

@@ -9,23 +9,14 @@ use crate::config::{KeystoneIdentity, NeutronApiConfig};
 #[derive(Debug, Serialize)]
 pub(super) struct NeutronSection<'c> {
     url: &'c str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     ca: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     auth_url: Option<&'c str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     application_credential_id: Option<&'c str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     application_credential_secret: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'c str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     user_domain: Option<&'c str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     password: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     project: Option<&'c str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     project_domain: Option<&'c str>,
     interval: String,
     settle: String,

@@ -19,6 +19,28 @@ pub trait EtcdRequest: Message + 'static {
     type Answer: Message + Default + 'static;
 }
 
+/// Implements [`EtcdRequest`] for each request, with its method and its answer.
+macro_rules! requests {
+    ($($request:ident: $method:literal => $answer:ident;)+) => {$(
+        impl EtcdRequest for $request {
+            const METHOD: &'static str = $method;
+            type Answer = $answer;
+        }
+    )+};
+}
+
+requests! {
+    RangeRequest: "/etcdserverpb.KV/Range" => RangeResponse;
+    PutRequest: "/etcdserverpb.KV/Put" => PutResponse;
+    TxnRequest: "/etcdserverpb.KV/Txn" => TxnResponse;
+    WatchRequest: "/etcdserverpb.Watch/Watch" => WatchResponse;
+    LeaseGrantRequest: "/etcdserverpb.Lease/LeaseGrant" => LeaseGrantResponse;
+    LeaseRevokeRequest: "/etcdserverpb.Lease/LeaseRevoke" => LeaseRevokeResponse;
+    LeaseKeepAliveRequest: "/etcdserverpb.Lease/LeaseKeepAlive" => LeaseKeepAliveResponse;
+    LeaseTimeToLiveRequest: "/etcdserverpb.Lease/LeaseTimeToLive" => LeaseTimeToLiveResponse;
+    AuthenticateRequest: "/etcdserverpb.Auth/Authenticate" => AuthenticateResponse;
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ResponseHeader {
     #[prost(uint64, tag = "1")]
@@ -70,11 +92,6 @@ pub struct RangeResponse {
     pub count: i64,
 }
 
-impl EtcdRequest for RangeRequest {
-    const METHOD: &'static str = "/etcdserverpb.KV/Range";
-    type Answer = RangeResponse;
-}
-
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PutRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -89,11 +106,6 @@ pub struct PutRequest {
 pub struct PutResponse {
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-}
-
-impl EtcdRequest for PutRequest {
-    const METHOD: &'static str = "/etcdserverpb.KV/Put";
-    type Answer = PutResponse;
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -120,11 +132,6 @@ pub struct TxnResponse {
     pub succeeded: bool,
     #[prost(message, repeated, tag = "3")]
     pub responses: Vec<ResponseOp>,
-}
-
-impl EtcdRequest for TxnRequest {
-    const METHOD: &'static str = "/etcdserverpb.KV/Txn";
-    type Answer = TxnResponse;
 }
 
 /// A comparison of a transaction. etcd compares for equality, which is the default of the field `result`.
@@ -294,11 +301,6 @@ pub enum WatchEventType {
     Delete = 1,
 }
 
-impl EtcdRequest for WatchRequest {
-    const METHOD: &'static str = "/etcdserverpb.Watch/Watch";
-    type Answer = WatchResponse;
-}
-
 // Leases.
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -313,11 +315,6 @@ pub struct LeaseGrantResponse {
     pub id: i64,
 }
 
-impl EtcdRequest for LeaseGrantRequest {
-    const METHOD: &'static str = "/etcdserverpb.Lease/LeaseGrant";
-    type Answer = LeaseGrantResponse;
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct LeaseRevokeRequest {
     #[prost(int64, tag = "1")]
@@ -326,11 +323,6 @@ pub struct LeaseRevokeRequest {
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct LeaseRevokeResponse {}
-
-impl EtcdRequest for LeaseRevokeRequest {
-    const METHOD: &'static str = "/etcdserverpb.Lease/LeaseRevoke";
-    type Answer = LeaseRevokeResponse;
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct LeaseKeepAliveRequest {
@@ -344,11 +336,6 @@ pub struct LeaseKeepAliveResponse {
     pub header: Option<ResponseHeader>,
     #[prost(int64, tag = "3")]
     pub ttl: i64,
-}
-
-impl EtcdRequest for LeaseKeepAliveRequest {
-    const METHOD: &'static str = "/etcdserverpb.Lease/LeaseKeepAlive";
-    type Answer = LeaseKeepAliveResponse;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -365,11 +352,6 @@ pub struct LeaseTimeToLiveResponse {
     pub ttl: i64,
     #[prost(bytes = "vec", repeated, tag = "5")]
     pub keys: Vec<Vec<u8>>,
-}
-
-impl EtcdRequest for LeaseTimeToLiveRequest {
-    const METHOD: &'static str = "/etcdserverpb.Lease/LeaseTimeToLive";
-    type Answer = LeaseTimeToLiveResponse;
 }
 
 // Logins.
@@ -390,11 +372,6 @@ pub struct AuthenticateRequest {
 pub struct AuthenticateResponse {
     #[prost(string, tag = "2")]
     pub token: String,
-}
-
-impl EtcdRequest for AuthenticateRequest {
-    const METHOD: &'static str = "/etcdserverpb.Auth/Authenticate";
-    type Answer = AuthenticateResponse;
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub mod netlink;
 pub mod netns;
 pub mod netns_query;
 pub mod netns_watcher;
+mod packet_filter;
 pub mod passed_socket;
 pub mod peer;
 pub mod privilege;

@@ -21,7 +21,7 @@ mod message;
 mod tables;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use libc::{PACKET_ADD_MEMBERSHIP, PACKET_DROP_MEMBERSHIP};
@@ -32,6 +32,7 @@ use vipwatch_core::{LinkIndex, LinkName, Moment};
 
 use self::message::Batch;
 pub use self::tables::{CaptureId, CaptureRequest, CaptureTables, OpenedCaptures};
+use crate::packet_filter::set_option;
 
 /// Packets that one system call reads at most.
 const PACKETS_PER_CALL: usize = 8;
@@ -267,20 +268,6 @@ fn set_buffer(fd: &OwnedFd, bytes: usize) {
     if set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
         let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes);
     }
-}
-
-/// `T` is the type that the kernel expects for the option.
-fn set_option<T: Copy>(
-    fd: &OwnedFd,
-    level: libc::c_int,
-    option: libc::c_int,
-    value: T,
-) -> io::Result<()> {
-    let size = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
-    // SAFETY: the value outlives the call, and `size` is its size in bytes.
-    let result =
-        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), size) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

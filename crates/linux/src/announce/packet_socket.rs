@@ -9,7 +9,7 @@
 //! (`synchronize_net`), and so does the end of a socket.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
@@ -20,6 +20,9 @@ use rustix::net::{
 use vipwatch_core::LinkIndex;
 
 use super::{AddressClaim, ETHERTYPE_ARP, ETHERTYPE_IPV6, Frame, array, decode_claim};
+use crate::packet_filter::{
+    JUMP_EQUAL, LOAD_BYTE, LOAD_HALF, RETURN, attach, ignore_outgoing, instruction,
+};
 
 // AF_PACKET and ETH_P_ALL, in the integer types of a `sockaddr_ll`.
 const PACKET: libc::c_ushort = 17;
@@ -242,17 +245,6 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// One instruction of a classic BPF program.
-const fn instruction(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
-    libc::sock_filter { code, jt, jf, k }
-}
-
-// `<linux/bpf_common.h>`: load a half word or a byte from an absolute offset, jump if equal, return.
-const LOAD_HALF: u16 = 0x28;
-const LOAD_BYTE: u16 = 0x30;
-const JUMP_EQUAL: u16 = 0x15;
-const RETURN: u16 = 0x06;
-
 /// Drops every frame before the kernel copies or queues it.
 const DROP_ALL: [libc::sock_filter; 1] = [instruction(RETURN, 0, 0, 0)];
 
@@ -268,37 +260,3 @@ const ACCEPT_CLAIMS: [libc::sock_filter; 9] = [
     instruction(RETURN, 256, 0, 0),
     instruction(RETURN, 0, 0, 0),
 ];
-
-fn attach(fd: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
-    let len = libc::c_ushort::try_from(program.len()).unwrap_or(0);
-    let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
-    let size = libc::socklen_t::try_from(size_of_val(&filter)).unwrap_or(0);
-    // SAFETY: the program and its length outlive the call, which copies them and changes neither.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const filter).cast(),
-            size,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Excludes outgoing frames: the kernel would copy them before it runs the filter. Kernels before 4.20 do not have this
-/// option; there [`PacketAddress::receiving_link`] excludes them.
-fn ignore_outgoing(fd: &OwnedFd) {
-    const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
-    let on: libc::c_int = 1;
-    // SAFETY: the value outlives the call, and 4 is its size in bytes.
-    unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_PACKET,
-            PACKET_IGNORE_OUTGOING,
-            (&raw const on).cast(),
-            4,
-        );
-    }
-}

@@ -2,21 +2,15 @@
 //! The kernel's filter: a classic BPF program that accepts VRRP and nothing else.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use vipwatch_core::vrrp::{PROTOCOL_AH, PROTOCOL_VRRP};
 
-use super::{CaptureMode, SNAPSHOT_BYTES, set_option};
-
-// `<linux/bpf_common.h>`: load a word or a byte from an absolute offset, a byte from an offset behind X, four times the
-// low half of a byte into X; jump if equal, jump if bits are set, return.
-const LOAD_WORD: u16 = 0x20;
-const LOAD_BYTE: u16 = 0x30;
-const LOAD_BYTE_BEHIND: u16 = 0x50;
-const LOAD_HEADER_LENGTH: u16 = 0xb1;
-const JUMP_EQUAL: u16 = 0x15;
-const JUMP_SET: u16 = 0x45;
-const RETURN: u16 = 0x06;
+use super::{CaptureMode, SNAPSHOT_BYTES};
+use crate::packet_filter::{
+    self, JUMP_EQUAL, JUMP_SET, LOAD_BYTE, LOAD_BYTE_BEHIND, LOAD_HEADER_LENGTH, LOAD_WORD, RETURN,
+    ignore_outgoing, instruction,
+};
 
 // `<linux/filter.h>`: offsets that stand for facts outside of the packet. A tag that the network card has removed, or
 // the kernel, is such a fact.
@@ -30,13 +24,6 @@ const TYPE_OTHER_HOST: u32 = libc::PACKET_OTHERHOST as u32;
 const TYPE_OUTGOING: u32 = libc::PACKET_OUTGOING as u32;
 /// No packet type: the filter then accepts sent packets.
 const TYPE_NONE: u32 = u32::MAX;
-
-/// `PACKET_IGNORE_OUTGOING` of `<linux/if_packet.h>`.
-const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
-
-const fn instruction(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
-    libc::sock_filter { code, jt, jf, k }
-}
 
 /// The program. The offset 0 is the IP header, because the socket is of the type `SOCK_DGRAM`.
 const fn program(excluded_type: u32) -> [libc::sock_filter; 21] {
@@ -76,26 +63,10 @@ pub(super) fn attach(fd: &OwnedFd, mode: CaptureMode) -> io::Result<()> {
         CaptureMode::Received => TYPE_OUTGOING,
         CaptureMode::ReceivedAndSent => TYPE_NONE,
     };
-    let program = program(excluded_type);
-    let len = libc::c_ushort::try_from(program.len()).unwrap_or(0);
-    let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
-    let size = libc::socklen_t::try_from(size_of_val(&filter)).unwrap_or(0);
-    // SAFETY: the program and its length outlive the call, which copies them and changes neither.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const filter).cast(),
-            size,
-        )
-    };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    packet_filter::attach(fd, &program(excluded_type))?;
     if mode == CaptureMode::Received {
-        // Kernels before 4.20 do not have this option and clone sent packets before the filter drops them.
-        let _ = set_option(fd, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
+        // Kernels before 4.20 clone sent packets before the filter drops them.
+        ignore_outgoing(fd);
     }
     Ok(())
 }

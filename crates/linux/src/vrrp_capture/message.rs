@@ -10,8 +10,9 @@ use rustix::io::Errno;
 use vipwatch_core::snapshot::Mac;
 use vipwatch_core::{LinkIndex, LinkName, Moment};
 
-use super::{CapturedPacket, MAX_PACKET_BYTES, PACKETS_PER_CALL, PacketDirection, set_option};
+use super::{CapturedPacket, MAX_PACKET_BYTES, PACKETS_PER_CALL, PacketDirection};
 use crate::clock;
+use crate::packet_filter::set_option;
 
 /// Bytes for the control messages of one packet: its time.
 const CONTROL_BYTES: usize = 64;

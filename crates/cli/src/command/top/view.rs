@@ -12,7 +12,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 pub(super) use self::paint::Theme;
-use self::paint::{StyledLine, put};
+use self::paint::{Canvas, StyledLine};
 use super::super::status::role_counts;
 use super::model::Model;
 use super::node_data::{Freshness, NodeData};
@@ -40,20 +40,21 @@ pub(super) fn draw(
         return None;
     }
     let (data, screen) = (&model.data, &mut model.screen);
-    draw_head(data, clock, theme, buffer);
-    let cursor = draw_choices(data, screen, theme, buffer);
+    let mut canvas = Canvas { clock, theme, area, buffer };
+    draw_head(data, &mut canvas);
+    let cursor = draw_choices(data, screen, &mut canvas);
     let height = area.height - HEAD_LINES - FOOT_LINES;
-    let content = Rect::new(0, HEAD_LINES, area.width, height);
+    let content = &mut canvas.part(Rect::new(0, HEAD_LINES, area.width, height));
     match screen.view {
-        View::Overview => overview::draw(data, screen, clock, theme, content, buffer),
-        View::Detail => detail::draw(data, screen, clock, theme, content, buffer),
-        View::History => lists::draw_history(data, screen, clock, theme, content, buffer),
-        View::Findings => lists::draw_findings(data, screen, clock, theme, content, buffer),
-        View::Cluster => cluster::draw(data, screen, clock, theme, content, buffer),
-        View::Help => draw_help(screen, theme, content, buffer),
+        View::Overview => overview::draw(data, screen, content),
+        View::Detail => detail::draw(data, screen, content),
+        View::History => lists::draw_history(data, screen, content),
+        View::Findings => lists::draw_findings(data, screen, content),
+        View::Cluster => cluster::draw(data, screen, content),
+        View::Help => draw_help(screen, content),
     }
     let foot = Rect::new(0, area.height - 1, area.width, 1);
-    put(buffer, foot, &StyledLine::plain(keys(screen)).styled(theme.quiet()));
+    canvas.put(foot, &StyledLine::plain(keys(screen)).styled(theme.quiet()));
     cursor
 }
 
@@ -96,8 +97,8 @@ fn draw_too_small(buffer: &mut Buffer) {
 }
 
 /// The name of the node, whether this is the present state, the number of instances with each role, and of findings.
-fn draw_head(data: &NodeData, clock: &Style, theme: Theme, buffer: &mut Buffer) {
-    let width = buffer.area.width;
+fn draw_head(data: &NodeData, canvas: &mut Canvas<'_>) {
+    let Canvas { clock, theme, area: Rect { width, .. }, .. } = *canvas;
     let mut first = StyledLine::plain("vipwatch top  ").styled(theme.quiet());
     first.add(&escape_untrusted(&data.status.node), theme.strong());
     first.add("  ", theme.normal());
@@ -132,18 +133,18 @@ fn draw_head(data: &NodeData, clock: &Style, theme: Theme, buffer: &mut Buffer) 
         second.add("   ", theme.normal());
         cluster::add_summary(&mut second, state, theme);
     }
-    put(buffer, Rect::new(0, 0, width, 1), &first);
-    put(buffer, Rect::new(0, 1, width, 1), &second);
+    canvas.put(Rect::new(0, 0, width, 1), &first);
+    canvas.put(Rect::new(0, 1, width, 1), &second);
 }
 
 /// The filter, the roles and the order; in other views, the title of the view.
 fn draw_choices(
     data: &NodeData,
     screen: &ScreenState,
-    theme: Theme,
-    buffer: &mut Buffer,
+    canvas: &mut Canvas<'_>,
 ) -> Option<Position> {
-    let area = Rect::new(0, 2, buffer.area.width, 1);
+    let theme = canvas.theme;
+    let area = Rect::new(0, 2, canvas.area.width, 1);
     let title = match screen.view {
         View::Overview | View::Cluster => None,
         View::Detail => Some("instance".to_owned()),
@@ -152,7 +153,7 @@ fn draw_choices(
         View::Help => Some("keys".to_owned()),
     };
     if let Some(title) = title {
-        put(buffer, area, &StyledLine::plain(&format!("── {title} ──")).styled(theme.strong()));
+        canvas.put(area, &StyledLine::plain(&format!("── {title} ──")).styled(theme.strong()));
         return None;
     }
     let filter = escape_untrusted(&screen.filter);
@@ -170,7 +171,7 @@ fn draw_choices(
         line.add(&format!("{}{order}", screen.sort.word()), theme.strong());
         line.add(&format!("   {} shown", screen.rows.len()), theme.quiet());
     }
-    put(buffer, area, &line);
+    canvas.put(area, &line);
     let x = u16::try_from(cursor).unwrap_or(u16::MAX).min(area.width - 1);
     screen.is_typing.then_some(Position { x, y: area.y })
 }
@@ -211,7 +212,8 @@ const HELP: [(&str, &str); 18] = [
     ("", ""),
 ];
 
-fn draw_help(screen: &mut ScreenState, theme: Theme, area: Rect, buffer: &mut Buffer) {
+fn draw_help(screen: &mut ScreenState, canvas: &mut Canvas<'_>) {
+    let Canvas { theme, area, .. } = *canvas;
     let mut lines: Vec<StyledLine> = Vec::new();
     for (key, text) in HELP {
         let mut line = StyledLine::plain(&format!("{key:<15}")).styled(theme.strong());
@@ -225,7 +227,7 @@ fn draw_help(screen: &mut ScreenState, theme: Theme, area: Rect, buffer: &mut Bu
     lines.extend(
         paint::wrapped(age, usize::from(area.width), 0).iter().map(|text| StyledLine::plain(text)),
     );
-    paint::draw_page(screen, &lines, area, buffer);
+    paint::draw_page(screen, &lines, canvas);
 }
 
 #[cfg(test)]

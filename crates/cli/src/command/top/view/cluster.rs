@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cluster: the nodes in one line, a table of groups, and the findings below it.
 
-use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style as CellStyle;
 use vipwatch_api::{
@@ -12,7 +11,7 @@ use vipwatch_api::{
 use super::super::super::cluster::{addresses, backups, details, group_counts, push_warning};
 use super::super::node_data::NodeData;
 use super::super::screen::ScreenState;
-use super::paint::{StyledLine, Theme, put};
+use super::paint::{Canvas, StyledLine, Theme};
 use crate::output::{Style, count, escape_untrusted};
 
 /// The widths of the columns, except for the last one.
@@ -45,32 +44,26 @@ pub(super) fn add_summary(line: &mut StyledLine, state: &ClusterState, theme: Th
     }
 }
 
-pub(super) fn draw(
-    data: &NodeData,
-    screen: &mut ScreenState,
-    clock: &Style,
-    theme: Theme,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+pub(super) fn draw(data: &NodeData, screen: &mut ScreenState, canvas: &mut Canvas<'_>) {
+    let Canvas { clock, theme, area, .. } = *canvas;
     let Some(state) = data.cluster() else {
         let text = "no cluster is configured: set `endpoints` in [cluster] of the configuration";
-        put(buffer, area, &StyledLine::plain(text));
+        canvas.put(area, &StyledLine::plain(text));
         return;
     };
     let head = [source_line(state, clock, theme), node_line(state, theme)];
     for (line, y) in head.iter().zip(area.y..) {
-        put(buffer, Rect { y, height: 1, ..area }, line);
+        canvas.put(Rect { y, height: 1, ..area }, line);
     }
     let rest = Rect { y: area.y + 2, height: area.height - 2, ..area };
     // The findings get up to a third of the screen.
     let most = usize::from(rest.height / 3).min(MAX_FINDINGS + 1);
     let pane = if state.findings.is_empty() || most < 2 { 0 } else { most };
     let below = u16::try_from(pane.min(state.findings.len() + 1)).unwrap_or(0);
-    draw_groups(state, screen, theme, Rect { height: rest.height - below, ..rest }, buffer);
+    draw_groups(state, screen, &mut canvas.part(Rect { height: rest.height - below, ..rest }));
     if below > 0 {
-        let y = rest.y + rest.height - below;
-        draw_findings(&state.findings, clock, theme, Rect { y, height: below, ..rest }, buffer);
+        let pane = Rect { y: rest.y + rest.height - below, height: below, ..rest };
+        draw_findings(&state.findings, &mut canvas.part(pane));
     }
 }
 
@@ -102,16 +95,11 @@ fn node_line(state: &ClusterState, theme: Theme) -> StyledLine {
     line
 }
 
-fn draw_groups(
-    state: &ClusterState,
-    screen: &mut ScreenState,
-    theme: Theme,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+fn draw_groups(state: &ClusterState, screen: &mut ScreenState, canvas: &mut Canvas<'_>) {
+    let Canvas { theme, area, .. } = *canvas;
     let titles = ["STATE", "GROUP", "PRIMARY", "BACKUP", "ADDRESSES", "DETAILS"].map(str::to_owned);
     let titles = titles.map(|title| (title, theme.strong()));
-    draw_cells(&titles, Rect { height: 1, ..area }, buffer);
+    draw_cells(&titles, Rect { height: 1, ..area }, canvas);
     let height = usize::from(area.height.saturating_sub(1));
     screen.page = height;
     screen.cluster.fit(screen.groups.len(), height);
@@ -123,7 +111,7 @@ fn draw_groups(
                 group_counts(&state.groups)
             ),
         };
-        put(buffer, Rect { y: area.y + 1, height: 1, ..area }, &StyledLine::plain(&text));
+        canvas.put(Rect { y: area.y + 1, height: 1, ..area }, &StyledLine::plain(&text));
         return;
     }
     // Only visible rows are built: a cluster may have thousands of groups.
@@ -131,10 +119,10 @@ fn draw_groups(
     for ((number, place), y) in visible.zip(area.y + 1..) {
         let Some(group) = state.groups.get(*place) else { continue };
         let row = Rect { y, height: 1, ..area };
-        draw_cells(&cells(group, theme), row, buffer);
+        draw_cells(&cells(group, theme), row, canvas);
         if number == screen.cluster.selected {
-            put(buffer, row, &StyledLine::plain(">"));
-            buffer.set_style(row, theme.selected());
+            canvas.put(row, &StyledLine::plain(">"));
+            canvas.buffer.set_style(row, theme.selected());
         }
     }
 }
@@ -157,7 +145,7 @@ fn cells(group: &ClusterGroupItem, theme: Theme) -> [(String, CellStyle); 6] {
 }
 
 /// Puts the cells of a row into their columns. The last column has the rest of the width.
-fn draw_cells(cells: &[(String, CellStyle); 6], row: Rect, buffer: &mut Buffer) {
+fn draw_cells(cells: &[(String, CellStyle); 6], row: Rect, canvas: &mut Canvas<'_>) {
     let is_narrow = row.width < MIN_FULL_WIDTH;
     let end = row.x + row.width;
     let mut x = row.x + 2;
@@ -168,24 +156,19 @@ fn draw_cells(cells: &[(String, CellStyle); 6], row: Rect, buffer: &mut Buffer) 
         }
         let width = width.min(end.saturating_sub(x));
         let line = StyledLine::plain(&escape_untrusted(text)).styled(*style);
-        put(buffer, Rect { x, width, ..row }, &line);
+        canvas.put(Rect { x, width, ..row }, &line);
         x = x.saturating_add(width + 1).min(end);
     }
 }
 
-fn draw_findings(
-    findings: &[ClusterFindingItem],
-    clock: &Style,
-    theme: Theme,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+fn draw_findings(findings: &[ClusterFindingItem], canvas: &mut Canvas<'_>) {
+    let Canvas { clock, theme, area, .. } = *canvas;
     let shown = usize::from(area.height - 1);
     let title = match findings.len().saturating_sub(shown) {
         0 => "── findings of the cluster ──".to_owned(),
         more => format!("── findings of the cluster ({more} more: `vipwatch cluster findings`) ──"),
     };
-    put(buffer, Rect { height: 1, ..area }, &StyledLine::plain(&title).styled(theme.strong()));
+    canvas.put(Rect { height: 1, ..area }, &StyledLine::plain(&title).styled(theme.strong()));
     for (finding, y) in findings.iter().take(shown).zip(area.y + 1..) {
         let severity = format!("{:<6}", finding.severity.word());
         let mut line = StyledLine::plain(&severity).styled(theme.severity(finding.severity));
@@ -194,6 +177,6 @@ fn draw_findings(
         line.add(&escape_untrusted(&finding.name), theme.strong());
         line.add(&format!("  {}", clock.age(finding.opened)), theme.quiet());
         line.add(&format!("  {}", escape_untrusted(&finding.text)), theme.normal());
-        put(buffer, Rect { y, height: 1, ..area }, &line);
+        canvas.put(Rect { y, height: 1, ..area }, &line);
     }
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One instance: role and cause, stopwatch, timeline, addresses, deliveries and findings.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use vipwatch_api::{ClusterMemberItem, ClusterState, EvidenceItem, InstanceDetail, InstanceItem};
 
 use super::super::super::cluster::details;
@@ -12,7 +10,7 @@ use super::super::super::show::{detail_lines, role_lines};
 use super::super::node_data::NodeData;
 use super::super::screen::ScreenState;
 use super::lists::transition_line;
-use super::paint::{StyledLine, Theme, draw_page, wrapped};
+use super::paint::{Canvas, StyledLine, Theme, draw_page, wrapped};
 use super::timeline::{bar, stopwatch};
 use crate::output::{Style, escape_untrusted};
 
@@ -21,14 +19,8 @@ const MAX_TRANSITIONS: usize = 10;
 /// The width of the names at the beginning of lines, and of the space after them.
 const NAME_WIDTH: usize = 16;
 
-pub(super) fn draw(
-    data: &NodeData,
-    screen: &mut ScreenState,
-    clock: &Style,
-    theme: Theme,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+pub(super) fn draw(data: &NodeData, screen: &mut ScreenState, canvas: &mut Canvas<'_>) {
+    let Canvas { clock, theme, area, .. } = *canvas;
     let width = usize::from(area.width);
     let id = screen.detail.clone().unwrap_or_default();
     let mut page = DetailPage { lines: Vec::new(), width, theme };
@@ -50,7 +42,7 @@ pub(super) fn draw(
     if let Some(error) = &data.detail_error {
         page.add_text(&format!("the details cannot be read: {error}"));
     }
-    draw_page(screen, &page.lines, area, buffer);
+    draw_page(screen, &page.lines, canvas);
 }
 
 /// The lines of the page.

@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The history and the findings: lists with a selected row.
 
-use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vipwatch_api::{FindingItem, RoleKind, TimelineItem, TransitionItem};
 
 use super::super::super::history::{change_text, gap_text};
 use super::super::node_data::NodeData;
 use super::super::screen::ScreenState;
-use super::paint::{StyledLine, Theme, put};
+use super::paint::{Canvas, StyledLine, Theme};
 use crate::output::{Style, escape_untrusted, latencies};
 
 /// The lines of one finding: name, text, hint, and an empty one.
 const FINDING_LINES: u16 = 4;
 
-pub(super) fn draw_history(
-    data: &NodeData,
-    screen: &mut ScreenState,
-    clock: &Style,
-    theme: Theme,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+pub(super) fn draw_history(data: &NodeData, screen: &mut ScreenState, canvas: &mut Canvas<'_>) {
+    let Canvas { clock, theme, area, .. } = *canvas;
     let height = usize::from(area.height);
     screen.page = height;
     screen.history.fit(data.history.len(), height);
@@ -30,7 +23,7 @@ pub(super) fn draw_history(
             Some(error) => format!("history: {error}"),
             None => "no transition is recorded".to_owned(),
         };
-        put(buffer, area, &StyledLine::plain(&escape_untrusted(&text)));
+        canvas.put(area, &StyledLine::plain(&escape_untrusted(&text)));
         return;
     }
     let visible = data.history.iter().enumerate().skip(screen.history.first).take(height);
@@ -42,9 +35,9 @@ pub(super) fn draw_history(
                 StyledLine::plain(&gap_text(gap, clock)).styled(theme.quiet())
             }
         };
-        put(buffer, row, &line);
+        canvas.put(row, &line);
         if number == screen.history.selected {
-            buffer.set_style(row, theme.selected());
+            canvas.buffer.set_style(row, theme.selected());
         }
     }
 }
@@ -90,31 +83,25 @@ fn finding_head(finding: &FindingItem, clock: &Style, theme: Theme) -> StyledLin
     line
 }
 
-pub(super) fn draw_findings(
-    data: &NodeData,
-    screen: &mut ScreenState,
-    clock: &Style,
-    theme: Theme,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+pub(super) fn draw_findings(data: &NodeData, screen: &mut ScreenState, canvas: &mut Canvas<'_>) {
+    let Canvas { clock, theme, area, .. } = *canvas;
     let height = usize::from((area.height / FINDING_LINES).max(1));
     screen.page = height;
     screen.findings.fit(data.findings.len(), height);
     if data.findings.is_empty() {
-        put(buffer, area, &StyledLine::plain("nothing is known to be wrong"));
+        canvas.put(area, &StyledLine::plain("nothing is known to be wrong"));
     }
     let visible = data.findings.iter().enumerate().skip(screen.findings.first).take(height);
     for ((number, finding), y) in visible.zip((area.y..).step_by(usize::from(FINDING_LINES))) {
         let row = Rect { y, height: 1, ..area };
-        put(buffer, row, &finding_head(finding, clock, theme));
+        canvas.put(row, &finding_head(finding, clock, theme));
         if number == screen.findings.selected {
-            buffer.set_style(row, theme.selected());
+            canvas.buffer.set_style(row, theme.selected());
         }
         let lines = [format!("  {}", finding.text), format!("  hint: {}", finding.hint)];
         let end = area.y + area.height;
         for (text, y) in lines.iter().zip((y + 1)..end) {
-            put(buffer, Rect { y, height: 1, ..area }, &StyledLine::plain(&escape_untrusted(text)));
+            canvas.put(Rect { y, height: 1, ..area }, &StyledLine::plain(&escape_untrusted(text)));
         }
     }
 }

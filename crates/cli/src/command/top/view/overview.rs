@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The overview: a table of instances, and the most serious findings below it.
 
-use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vipwatch_api::InstanceItem;
 
@@ -9,7 +8,7 @@ use super::super::super::status::details;
 use super::super::node_data::NodeData;
 use super::super::screen::{ScreenState, slowest};
 use super::lists::finding_line;
-use super::paint::{StyledLine, Theme, put, role_letter};
+use super::paint::{Canvas, StyledLine, role_letter};
 use crate::output::{Style, escape_untrusted, latency};
 
 /// Below this width, only role, id and age are shown.
@@ -59,40 +58,28 @@ pub(super) fn wanted_height(data: &NodeData, rows: usize) -> usize {
     1 + rows.max(1) + if findings > 0 { 1 + findings } else { 0 }
 }
 
-pub(super) fn draw(
-    data: &NodeData,
-    screen: &mut ScreenState,
-    clock: &Style,
-    theme: Theme,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+pub(super) fn draw(data: &NodeData, screen: &mut ScreenState, canvas: &mut Canvas<'_>) {
+    let area = canvas.area;
     // The findings get up to a third of the screen.
     let most = usize::from(area.height / 3).min(MAX_FINDINGS + 1);
     let pane = (data.findings.len() + 1).min(most);
     let pane = if data.findings.is_empty() || most < 2 { 0 } else { pane };
     let below = u16::try_from(pane).unwrap_or(0);
-    draw_table(data, screen, clock, theme, Rect { height: area.height - below, ..area }, buffer);
+    draw_table(data, screen, &mut canvas.part(Rect { height: area.height - below, ..area }));
     if below > 0 {
         let pane = Rect { y: area.y + area.height - below, height: below, ..area };
-        draw_findings(data, clock, theme, pane, buffer);
+        draw_findings(data, &mut canvas.part(pane));
     }
 }
 
-fn draw_table(
-    data: &NodeData,
-    screen: &mut ScreenState,
-    clock: &Style,
-    theme: Theme,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+fn draw_table(data: &NodeData, screen: &mut ScreenState, canvas: &mut Canvas<'_>) {
+    let Canvas { theme, area, .. } = *canvas;
     let longest_id = data.instances.keys().map(|id| id.chars().count()).max().unwrap_or(0);
     let columns = columns(area.width, longest_id);
     let mut x = area.x + 2;
     for (column, width) in &columns {
         let title = StyledLine::plain(column.title()).styled(theme.strong());
-        put(buffer, Rect { x, width: *width, height: 1, ..area }, &title);
+        canvas.put(Rect { x, width: *width, height: 1, ..area }, &title);
         x += width + 1;
     }
     let height = usize::from(area.height.saturating_sub(1));
@@ -103,7 +90,7 @@ fn draw_table(
             0 => "there are no instances on this node",
             _ => "no instance matches the filter; Esc removes it",
         };
-        put(buffer, Rect { y: area.y + 1, height: 1, ..area }, &StyledLine::plain(text));
+        canvas.put(Rect { y: area.y + 1, height: 1, ..area }, &StyledLine::plain(text));
         return;
     }
     // Only visible rows are built: a node may have thousands of instances.
@@ -111,22 +98,16 @@ fn draw_table(
     for ((number, id), y) in visible.zip(area.y + 1..) {
         let Some(instance) = data.instances.get(id) else { continue };
         let row = Rect { y, height: 1, ..area };
-        draw_row(instance, &columns, clock, theme, row, buffer);
+        draw_row(instance, &columns, &mut canvas.part(row));
         if number == screen.position.selected {
-            put(buffer, row, &StyledLine::plain(">"));
-            buffer.set_style(row, theme.selected());
+            canvas.put(row, &StyledLine::plain(">"));
+            canvas.buffer.set_style(row, theme.selected());
         }
     }
 }
 
-fn draw_row(
-    instance: &InstanceItem,
-    columns: &[(Column, u16)],
-    clock: &Style,
-    theme: Theme,
-    row: Rect,
-    buffer: &mut Buffer,
-) {
+fn draw_row(instance: &InstanceItem, columns: &[(Column, u16)], canvas: &mut Canvas<'_>) {
+    let Canvas { clock, theme, area: row, .. } = *canvas;
     let mut x = row.x + 2;
     for (column, width) in columns {
         let style = match column {
@@ -139,7 +120,7 @@ fn draw_row(
             | Column::Details => theme.normal(),
         };
         let text = escape_untrusted(&cell(instance, *column, clock));
-        put(buffer, Rect { x, width: *width, ..row }, &StyledLine::plain(&text).styled(style));
+        canvas.put(Rect { x, width: *width, ..row }, &StyledLine::plain(&text).styled(style));
         x += width + 1;
     }
 }
@@ -191,15 +172,16 @@ fn columns(width: u16, longest_id: usize) -> Vec<(Column, u16)> {
     columns
 }
 
-fn draw_findings(data: &NodeData, clock: &Style, theme: Theme, area: Rect, buffer: &mut Buffer) {
+fn draw_findings(data: &NodeData, canvas: &mut Canvas<'_>) {
+    let Canvas { clock, theme, area, .. } = *canvas;
     let shown = usize::from(area.height - 1);
     let title = match data.findings.len().saturating_sub(shown) {
         0 => "── findings ──".to_owned(),
         more => format!("── findings (f shows {more} more) ──"),
     };
-    put(buffer, Rect { height: 1, ..area }, &StyledLine::plain(&title).styled(theme.strong()));
+    canvas.put(Rect { height: 1, ..area }, &StyledLine::plain(&title).styled(theme.strong()));
     for (finding, y) in data.findings.iter().take(shown).zip(area.y + 1..) {
-        put(buffer, Rect { y, height: 1, ..area }, &finding_line(finding, clock, theme));
+        canvas.put(Rect { y, height: 1, ..area }, &finding_line(finding, clock, theme));
     }
 }
 

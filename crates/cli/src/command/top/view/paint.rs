@@ -8,6 +8,7 @@ use ratatui::text::Span;
 use vipwatch_api::{RoleKind, Severity};
 
 use super::super::screen::ScreenState;
+use crate::output::Style;
 
 /// How things look. Without colours the letters and words say the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,17 +107,32 @@ impl StyledLine {
     }
 }
 
-/// Puts a line into the first row of `area`. A line that is too long ends with `…`.
-pub(super) fn put(buffer: &mut Buffer, area: Rect, line: &StyledLine) {
-    let is_too_long = line.width() > usize::from(area.width);
-    let width = area.width.saturating_sub(u16::from(is_too_long));
-    let (mut x, end) = (area.x, area.x.saturating_add(width));
-    for part in &line.0 {
-        let left = usize::from(end.saturating_sub(x));
-        (x, _) = buffer.set_stringn(x, area.y, &part.content, left, part.style);
+/// A part of the screen, and how things look there.
+pub(super) struct Canvas<'c> {
+    pub(super) clock: &'c Style,
+    pub(super) theme: Theme,
+    pub(super) area: Rect,
+    pub(super) buffer: &'c mut Buffer,
+}
+
+impl Canvas<'_> {
+    /// A part of this part.
+    pub(super) fn part(&mut self, area: Rect) -> Canvas<'_> {
+        Canvas { area, buffer: self.buffer, ..*self }
     }
-    if is_too_long && area.width > 0 {
-        buffer.set_stringn(x, area.y, "…", 1, CellStyle::new());
+
+    /// Puts a line into the first row of `area`. A line that is too long ends with `…`.
+    pub(super) fn put(&mut self, area: Rect, line: &StyledLine) {
+        let is_too_long = line.width() > usize::from(area.width);
+        let width = area.width.saturating_sub(u16::from(is_too_long));
+        let (mut x, end) = (area.x, area.x.saturating_add(width));
+        for part in &line.0 {
+            let left = usize::from(end.saturating_sub(x));
+            (x, _) = self.buffer.set_stringn(x, area.y, &part.content, left, part.style);
+        }
+        if is_too_long && area.width > 0 {
+            self.buffer.set_stringn(x, area.y, "…", 1, CellStyle::new());
+        }
     }
 }
 
@@ -148,17 +164,13 @@ pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> Vec<String> {
 }
 
 /// Draws the visible lines of a page that can be scrolled.
-pub(super) fn draw_page(
-    screen: &mut ScreenState,
-    lines: &[StyledLine],
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+pub(super) fn draw_page(screen: &mut ScreenState, lines: &[StyledLine], canvas: &mut Canvas<'_>) {
+    let area = canvas.area;
     let height = usize::from(area.height);
     screen.page = height;
     screen.scroll = screen.scroll.min(lines.len().saturating_sub(height));
     let visible = lines.iter().skip(screen.scroll).take(height);
     for (line, y) in visible.zip(area.y..) {
-        put(buffer, Rect { y, height: 1, ..area }, line);
+        canvas.put(Rect { y, height: 1, ..area }, line);
     }
 }

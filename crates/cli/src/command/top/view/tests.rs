@@ -193,7 +193,7 @@ fn the_timeline_is_as_wide_as_wanted_and_shows_every_transition() {
         let [line, _] = timeline::bar(&transitions, &clock, PLAIN, width).unwrap();
         let area = Rect::new(0, 0, u16::try_from(width).unwrap(), 1);
         let mut buffer = Buffer::empty(area);
-        put(&mut buffer, area, &line);
+        Canvas { clock: &clock, theme: PLAIN, area, buffer: &mut buffer }.put(area, &line);
         plain_text(&buffer).trim_end().to_owned()
     };
     assert_eq!(bar(30), "bbbbbbbbbbbbbbbbbbP!PPPPPPPPPP");

@@ -14,6 +14,8 @@ const MAX_FILES: usize = 10_000;
 const MAX_DEPTH: usize = 64;
 /// LIMIT: length of the path of a file, in bytes: the kernel opens no longer one (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
+/// LIMIT: bytes of all paths of a copy: a file in a deep directory needs two bytes of the copy, and has a long path.
+const MAX_ALL_PATH_BYTES: usize = 4 << 20;
 
 /// Splits a copy into parts, in the order in which keepalived reads them; each with the path of its file in place of the
 /// directory. The first line of a part may be any line of its file. `None` if the copy is not complete: keepalived is
@@ -22,7 +24,7 @@ pub fn loaded_parts(copy: &str) -> Option<Vec<Source>> {
     let mut parts: Vec<Source> = Vec::new();
     // The files that have not ended: where each one continues after the files that it includes.
     let mut open: Vec<Source> = Vec::new();
-    let mut files = 0;
+    let (mut files, mut path_bytes) = (0, 0);
     let mut lines = copy.split_inclusive('\n');
     for line in lines.by_ref() {
         if let Some(path) = line.strip_prefix("# ") {
@@ -33,7 +35,9 @@ pub fn loaded_parts(copy: &str) -> Option<Vec<Source>> {
                 _ => path.to_owned(),
             };
             parts.extend(open.last_mut().map(next_part));
-            if open.len() >= MAX_DEPTH || directory.len() >= MAX_PATH_BYTES {
+            path_bytes += directory.len();
+            let is_long = directory.len() >= MAX_PATH_BYTES || path_bytes > MAX_ALL_PATH_BYTES;
+            if is_long || open.len() >= MAX_DEPTH {
                 return None;
             }
             let directory = directory.into();
@@ -114,6 +118,9 @@ mod tests {
         let long = |bytes: usize| format!("# /{}\n!\n", "d".repeat(bytes - 1));
         assert!(loaded_parts(&long(4095)).is_some());
         assert!(loaded_parts(&long(4096)).is_none());
+        let deep = format!("# /{}/k\n", "d".repeat(4000));
+        assert!(loaded_parts(&format!("{deep}{}!\n", "# a\n!\n".repeat(1_000))).is_some());
+        assert!(loaded_parts(&format!("{deep}{}!\n", "# a\n!\n".repeat(2_000))).is_none());
         let name = "d".repeat(2048);
         assert!(loaded_parts(&format!("# /{name}/a\n# {name}/a\n!\n!\n")).is_none());
     }

@@ -166,6 +166,68 @@ fn a_removed_block_of_a_killed_keepalived_still_has_a_finding_about_its_address(
 }
 
 #[test]
+fn a_file_with_a_problem_decides_the_role_once_keepalived_has_loaded_it() {
+    let lab = ProcessLab::new("IMPERFECT");
+    let _keepalived = lab.start_keepalived();
+    let _node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    // keepalived reports the priority, and uses its default.
+    let imperfect =
+        lab.conf().replace("192.0.2.9/24", SECOND).replace("priority 100", "priority 300");
+    lab.edit(&imperfect);
+    lab.wait_for_findings(&["keepalived-reload-pending"]);
+    lab.reload();
+    lab.wait_for_second(true);
+    lab.wait_for_findings(&[]);
+    wait_for("the new address", || {
+        let instance = &query_json(&lab.fixture, &["show", &lab.name])["instance"];
+        (instance["addresses"][0]["address"].as_str()? == SECOND).then_some(())
+    });
+    assert_eq!(lab.own_records(), [format!("{} primary", lab.name)]);
+}
+
+#[test]
+fn an_included_file_that_is_removed_with_a_reload_makes_no_primary_partial() {
+    let lab = ProcessLab::new("INCLUDE_GONE");
+    let parts = lab.directory("keepalived/conf.d");
+    let second = parts.join("second.conf");
+    write(&second, &format!("{SECOND} dev eth0\n"));
+    let directory = lab.directory("keepalived");
+    let include = format!("  include {}/*.conf\n  192.0.2.9/24", parts.display());
+    let text = lab.conf().replace("  192.0.2.9/24", &include);
+    let _keepalived = Keepalived::start_with(&lab.netns, &directory, &text);
+    lab.wait_for_second(true);
+    let _node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    lab.wait_for_watched(2);
+    std::fs::remove_file(&second).unwrap();
+    lab.reload();
+    lab.wait_for_second(false);
+    lab.wait_for_watched(1);
+    assert_eq!(lab.own_records(), [format!("{} primary", lab.name)]);
+}
+
+#[test]
+fn a_file_with_which_keepalived_would_end_has_a_warning_before_the_reload() {
+    let lab = ProcessLab::new("REFUSED");
+    let _keepalived = lab.start_keepalived();
+    let _node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    lab.edit(&lab.conf().replace(" virtual_router_id 51\n", ""));
+    lab.wait_for_findings(&["keepalived-reload-pending"]);
+    let doctor = || lab.fixture.run_text(&["doctor"]);
+    assert!(doctor().contains("do not reload or restart keepalived"), "{}", doctor());
+    // Without its file, keepalived loads nothing.
+    std::fs::remove_file(lab.lab.path().join("keepalived/keepalived.conf")).unwrap();
+    lab.fixture.wait_for_log("keepalived still runs with it");
+    lab.reload();
+    lab.fixture.wait_for_log("keepalived still runs without any instance");
+    wait_within_showing(CHECK_LIMIT, "the finding", doctor, || {
+        doctor().contains("keepalived still runs without any instance").then_some(())
+    });
+}
+
+#[test]
 fn a_reload_that_removes_an_address_makes_no_primary_partial() {
     let lab = ProcessLab::new("SHORTER");
     let _keepalived = lab.start_keepalived();

@@ -76,7 +76,6 @@ pub struct AdvertsItem {
     /// Whether sent adverts are captured too. If not, this node's own adverts are not in the list.
     pub sent: bool,
     /// Since when adverts are captured without an interruption.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub since: Timestamp,
     /// Whether a source advertises.
     pub presence: AdvertPresence,
@@ -87,17 +86,14 @@ pub struct AdvertsItem {
     /// The number of adverts for this virtual router that cannot be decoded.
     pub undecoded: u32,
     /// When the last of them was captured; null if there was none.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub last_undecoded_at: Option<Timestamp>,
     /// The numbers of packets on the link that were not believed, by their error.
     pub bad: BTreeMap<String, u64>,
     /// When the last of them was captured; null if there was none.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub last_bad_at: Option<Timestamp>,
     /// The number of packets that were lost because the queue of the capture was full.
     pub dropped: u64,
     /// When packets were last lost; null if none was.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub overrun_at: Option<Timestamp>,
     /// The number of other virtual router ids on the link that no followed instance of this node has.
     pub other_vrids: u32,
@@ -140,12 +136,10 @@ pub struct AdvertSourceItem {
     /// The addresses.
     pub addresses: Vec<String>,
     /// The time of the newest advert.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The age of the newest advert in milliseconds, when the answer was made.
     pub age_ms: u64,
     /// The time of the first advert of the current series.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub since: Timestamp,
     /// The number of adverts.
     pub adverts: u64,

@@ -91,7 +91,6 @@ pub struct CauseEvent {
     /// The sequence number of this event.
     pub seq: i64,
     /// When the cause became known.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The id of the instance.
     pub id: String,

@@ -66,7 +66,6 @@ pub struct ClusterBasis {
     /// The endpoint of etcd in use; null if there is none.
     pub endpoint: Option<String>,
     /// Since when the view is old, by the clock of the answering node; null if it is not.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub stale_since: Option<Timestamp>,
     /// The error of the last attempt to connect; null if there is none.
     pub error: Option<String>,
@@ -163,7 +162,6 @@ pub struct ClusterMemberItem {
     /// Details of the role; null if there are none.
     pub reason: Option<String>,
     /// When the instance took this role, by the clock of its node; null if that is not known.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub since: Option<Timestamp>,
     /// The sequence number of its last transition on that node.
     pub seq: i64,
@@ -227,7 +225,6 @@ pub struct ClusterNodeItem {
     /// The number of its last heartbeat; null if the node is not alive.
     pub heartbeat: Option<u64>,
     /// The time of its last heartbeat, by its own clock; of its stop if it was stopped; of its start if it is lost.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The number of its instances in this view.
     pub instances: u64,
@@ -287,10 +284,8 @@ pub struct ClusterFindingItem {
     /// The facts that it rests on.
     pub evidence: Vec<String>,
     /// When it was opened, by the clock of the reporter.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub opened: Timestamp,
     /// When it ended; null while it is open.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub closed: Option<Timestamp>,
     /// The node that reported it.
     pub reporter: String,
@@ -387,7 +382,6 @@ pub enum ClusterHistoryItem {
     /// An instance changed its role.
     Transition {
         /// The time, by the clock of the node.
-        #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
         at: Timestamp,
         /// The group.
         group: String,
@@ -407,7 +401,6 @@ pub enum ClusterHistoryItem {
     /// A finding was opened.
     FindingOpened {
         /// The time, by the clock of the reporter.
-        #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
         at: Timestamp,
         /// The finding.
         finding: ClusterFindingItem,
@@ -415,7 +408,6 @@ pub enum ClusterHistoryItem {
     /// A finding ended.
     FindingClosed {
         /// The time, by the clock of the reporter.
-        #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
         at: Timestamp,
         /// The finding.
         finding: ClusterFindingItem,

@@ -71,7 +71,6 @@ pub struct TransitionEvent {
     /// The sequence number. (node, epoch, source, id, seq) identifies a notification that is delivered twice.
     pub seq: i64,
     /// When the node read the change.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The id of the instance.
     pub id: String,
@@ -115,7 +114,6 @@ pub struct RemovedEvent {
     /// The sequence number.
     pub seq: i64,
     /// When the node noticed it.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The id of the instance.
     pub id: String,
@@ -141,7 +139,6 @@ pub struct DeliveryEvent {
     /// The sequence number of this event.
     pub seq: i64,
     /// When the attempt ended.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The id of the instance; null for a finding about the node.
     pub id: Option<String>,
@@ -191,7 +188,6 @@ pub struct FindingEvent {
     /// The sequence number.
     pub seq: i64,
     /// When it appeared, changed or went.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The id of the instance; null for a finding about the node.
     pub id: Option<String>,

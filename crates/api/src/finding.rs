@@ -21,10 +21,8 @@ pub struct FindingItem {
     /// What to do.
     pub hint: String,
     /// When it was found for the first time; null if that is not known.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub since: Option<Timestamp>,
     /// The end of the silence that covers it; null if there is none.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub silenced_until: Option<Timestamp>,
 }
 

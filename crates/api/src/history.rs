@@ -13,7 +13,6 @@ pub struct TransitionItem {
     /// The sequence number.
     pub seq: i64,
     /// When the node read the change.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The id of the instance.
     pub id: String,
@@ -55,10 +54,8 @@ pub enum GapReason {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GapItem {
     /// The last time that is recorded for certain.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub from: Timestamp,
     /// The time from which on transitions are recorded again.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub until: Timestamp,
     /// The reason.
     pub reason: GapReason,

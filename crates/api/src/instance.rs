@@ -38,7 +38,6 @@ pub struct InstanceItem {
     /// Details of the role, for example the missing link; null if there are none.
     pub reason: Option<String>,
     /// When the instance took this role; null if that is not known.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub since: Option<Timestamp>,
     /// The sequence number of its last transition; 0 without a node.
     pub seq: i64,
@@ -77,7 +76,6 @@ pub struct InstanceItem {
     /// The last report of its monitor; null without a receiver or without a report.
     pub report: Option<ReportItem>,
     /// The end of the silence that covers the instance; null if there is none.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub silenced_until: Option<Timestamp>,
 }
 
@@ -142,7 +140,6 @@ pub struct KeepalivedItem {
     /// The pid of the process that sends and receives adverts; null if there is none or if it is not known.
     pub vrrp_pid: Option<u32>,
     /// When the parent started; null if there is none.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub started: Option<Timestamp>,
 }
 
@@ -179,7 +176,6 @@ pub struct InstanceDetail {
     /// Everything that the last audit found wrong with it.
     pub findings: Vec<FindingItem>,
     /// When the last audit read the kernel; null if the instance has changed since.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub audited_at: Option<Timestamp>,
     /// Its last transitions, oldest first.
     pub timeline: Vec<TransitionItem>,

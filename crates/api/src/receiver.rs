@@ -17,7 +17,6 @@ pub struct ReportItem {
     /// The reported state in the monitor's word.
     pub reported: String,
     /// When it was reported.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The state that the receiver has settled on; null if there is none yet.
     pub settled: Option<String>,
@@ -48,7 +47,6 @@ pub struct ReportList {
     /// The name of the node.
     pub node: String,
     /// When the receiver started.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub since: Timestamp,
     /// The last report about each router, in the order of their ids.
     pub items: Vec<ReportItem>,

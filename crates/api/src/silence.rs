@@ -18,10 +18,8 @@ pub struct SilenceItem {
     /// The id of the instance; null for all instances and the node.
     pub id: Option<String>,
     /// When it was created.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub created_at: Timestamp,
     /// When it ends.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub until: Timestamp,
     /// Why.
     pub reason: String,

@@ -73,7 +73,6 @@ pub struct ReloadOutcome {
     /// The number of the reload, counted from 1 since the process started.
     pub number: u64,
     /// When the configuration was applied or rejected.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// Why the configuration was rejected; null if it was applied.
     pub error: Option<String>,
@@ -100,7 +99,6 @@ pub struct VersionDocument {
     /// The process id.
     pub pid: u32,
     /// When the process started.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub started_at: Timestamp,
     /// The configuration file; null without one.
     pub config_file: Option<String>,
@@ -137,7 +135,6 @@ pub struct ConfigDocument {
     /// The configuration file; null without one.
     pub file: Option<String>,
     /// When it was read.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub loaded_at: Timestamp,
     /// The settings, in the structure of the file.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]

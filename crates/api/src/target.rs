@@ -65,7 +65,6 @@ pub struct TargetItem {
     /// Notifications that wait or are being delivered.
     pub pending: u64,
     /// The time of the oldest pending notification; null if none is pending.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub oldest_pending: Option<Timestamp>,
     /// Notifications that the target has received.
     pub delivered: u64,

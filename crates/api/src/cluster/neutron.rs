@@ -13,10 +13,8 @@ pub struct ClusterNeutron {
     /// Whether this node asks Neutron. Only the reporter does; the values below are those of the node that asks.
     pub is_asking: bool,
     /// When all routers were compared for the last time; null if they were not yet.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub compared: Option<Timestamp>,
     /// Since when requests fail; null if the last one was answered.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub failing_since: Option<Timestamp>,
     /// The error of the last request; null if it was answered.
     pub error: Option<String>,

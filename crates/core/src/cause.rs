@@ -21,13 +21,16 @@ mod text;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+
 pub use self::rules::{
     AdvertEvidence, CauseQuestion, ChangeDirection, PreviousCause, ProcessEvidence,
 };
 use crate::Moment;
 
 /// The kind of a cause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum CauseKind {
     /// The first role of an instance that the last run did not know.
     Start,
@@ -78,70 +81,15 @@ pub enum CauseKind {
 }
 
 impl CauseKind {
-    /// All kinds.
-    pub const ALL: [Self; 23] = [
-        Self::Start,
-        Self::WhileStopped,
-        Self::KeepalivedStarted,
-        Self::KeepalivedStopped,
-        Self::KeepalivedKilled,
-        Self::KeepalivedFrozen,
-        Self::HandedOver,
-        Self::PeerHandedOver,
-        Self::Preempted,
-        Self::PreemptedPeer,
-        Self::PeerSilent,
-        Self::PriorityDropped,
-        Self::PeerPriorityDropped,
-        Self::KeepalivedFault,
-        Self::FaultEnded,
-        Self::LinkLost,
-        Self::LinkRestored,
-        Self::NamespaceRemoved,
-        Self::NamespaceCreated,
-        Self::AddressRemoved,
-        Self::AddressAdded,
-        Self::ConfigurationChanged,
-        Self::Unknown,
-    ];
-
     /// The word for the kind in JSON, in logs and in the history.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::WhileStopped => "while-stopped",
-            Self::KeepalivedStarted => "keepalived-started",
-            Self::KeepalivedStopped => "keepalived-stopped",
-            Self::KeepalivedKilled => "keepalived-killed",
-            Self::KeepalivedFrozen => "keepalived-frozen",
-            Self::HandedOver => "handed-over",
-            Self::PeerHandedOver => "peer-handed-over",
-            Self::Preempted => "preempted",
-            Self::PreemptedPeer => "preempted-peer",
-            Self::PeerSilent => "peer-silent",
-            Self::PriorityDropped => "priority-dropped",
-            Self::PeerPriorityDropped => "peer-priority-dropped",
-            Self::KeepalivedFault => "keepalived-fault",
-            Self::FaultEnded => "fault-ended",
-            Self::LinkLost => "link-lost",
-            Self::LinkRestored => "link-restored",
-            Self::NamespaceRemoved => "namespace-removed",
-            Self::NamespaceCreated => "namespace-created",
-            Self::AddressRemoved => "address-removed",
-            Self::AddressAdded => "address-added",
-            Self::ConfigurationChanged => "configuration-changed",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// The kind with this word; `None` for any other word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+        self.into()
     }
 }
 
 /// Why a cause is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display, EnumString, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum UnknownReason {
     /// Adverts are not captured on the link of the instance.
     NotCaptured,
@@ -159,39 +107,6 @@ pub enum UnknownReason {
     NodeStopped,
     /// No fact explains the transition.
     NoEvidence,
-}
-
-impl UnknownReason {
-    /// All reasons.
-    pub const ALL: [Self; 8] = [
-        Self::NotCaptured,
-        Self::CaptureIncomplete,
-        Self::ProcessesNotRead,
-        Self::AdvertsIgnored,
-        Self::ProcessNotNamed,
-        Self::Superseded,
-        Self::NodeStopped,
-        Self::NoEvidence,
-    ];
-
-    /// The word for the reason in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NotCaptured => "not-captured",
-            Self::CaptureIncomplete => "capture-incomplete",
-            Self::ProcessesNotRead => "processes-not-read",
-            Self::AdvertsIgnored => "adverts-ignored",
-            Self::ProcessNotNamed => "process-not-named",
-            Self::Superseded => "superseded",
-            Self::NodeStopped => "node-stopped",
-            Self::NoEvidence => "no-evidence",
-        }
-    }
-
-    /// The reason with this word; `None` for any other word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
-    }
 }
 
 /// The facts behind a cause. A fact that does not apply, or is not known, is `None`.

@@ -20,12 +20,17 @@
 
 use std::time::Duration;
 
+use strum::{EnumString, IntoStaticStr};
+
 use crate::{Moment, NeutronState};
 
 /// The state of an instance as a monitor reports it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ReportedState {
     /// The monitor's node holds the virtual address.
+    // Monitors of Neutron up to release 16 report `master`. They can survive an upgrade.
+    #[strum(to_string = "primary", serialize = "master")]
     Primary,
     /// The monitor's node does not hold the virtual address.
     Backup,
@@ -37,25 +42,13 @@ pub enum ReportedState {
 
 impl ReportedState {
     /// The state as it is written in the protocol, in JSON and in the journal.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::Backup => "backup",
-            Self::Fault => "fault",
-            Self::Unknown => "unknown",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Reads a state as monitors of any Neutron release write it; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            // Monitors of Neutron up to release 16 report `master`. They can survive an upgrade.
-            "primary" | "master" => Some(Self::Primary),
-            "backup" => Some(Self::Backup),
-            "fault" => Some(Self::Fault),
-            "unknown" => Some(Self::Unknown),
-            _ => None,
-        }
+        text.parse().ok()
     }
 
     /// The Neutron state that this report means; `None` for [`Self::Unknown`].

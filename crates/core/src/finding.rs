@@ -7,10 +7,13 @@
 
 mod table;
 
+use strum::{EnumString, IntoStaticStr};
+
 pub use self::table::FindingKind;
 
 /// How serious a finding is; the most serious comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -29,16 +32,12 @@ impl Severity {
 
     /// The word for the severity in documents, logs and metrics.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Critical => "critical",
-            Self::Warning => "warning",
-            Self::Info => "info",
-        }
+        self.into()
     }
 
     /// The severity that `word` stands for; `None` for any other word.
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|severity| severity.word() == word)
+        word.parse().ok()
     }
 
     /// What it means for an operator.

@@ -164,7 +164,8 @@ pub struct KeepalivedFacts {
 }
 
 /// The state of a keepalived, in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum KeepalivedState {
     /// It runs.
     Runs,
@@ -182,22 +183,6 @@ pub enum KeepalivedState {
     CrashLooping,
     /// The processes could not be read.
     Unknown,
-}
-
-impl KeepalivedState {
-    /// The word for the state in JSON and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Runs => "runs",
-            Self::Stopped => "stopped",
-            Self::Frozen => "frozen",
-            Self::Gone => "gone",
-            Self::NotFound => "not-found",
-            Self::VrrpChildMissing => "vrrp-child-missing",
-            Self::CrashLooping => "crash-looping",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 impl KeepalivedFacts {

@@ -16,10 +16,13 @@
 
 use std::time::SystemTime;
 
+use strum::{EnumString, IntoStaticStr};
+
 use crate::{Role, RoleKind};
 
 /// The reason why the node read the role of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Trigger {
     /// The node follows the instance for the first time in this run.
     Start,
@@ -40,35 +43,9 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// All causes.
-    const ALL: [Self; 8] = [
-        Self::Start,
-        Self::Address,
-        Self::Link,
-        Self::Namespace,
-        Self::Resync,
-        Self::Config,
-        Self::Audit,
-        Self::Advert,
-    ];
-
-    /// The trigger that `word` stands for; `None` for any other word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|trigger| trigger.as_str() == word)
-    }
-
     /// The word for the trigger in JSON and in the history.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Address => "address",
-            Self::Link => "link",
-            Self::Namespace => "namespace",
-            Self::Resync => "resync",
-            Self::Config => "config",
-            Self::Advert => "advert",
-            Self::Audit => "audit",
-        }
+        self.into()
     }
 }
 

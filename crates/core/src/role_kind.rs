@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A role without its details, as it is stored in the history and compared across runs of the node.
 
+use strum::{EnumString, IntoStaticStr};
+
 use crate::Role;
 
 /// The five roles, the most serious first. [`Role`] has the same five, with the details that explain them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -28,18 +31,12 @@ impl RoleKind {
 
     /// The word for the role in JSON, in the history and in state files.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Fault => "fault",
-            Self::Unknown => "unknown",
-            Self::Partial => "partial",
-            Self::Primary => "primary",
-            Self::Backup => "backup",
-        }
+        self.into()
     }
 
     /// The role that `word` stands for; `None` for any other word.
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.word() == word)
+        word.parse().ok()
     }
 }
 

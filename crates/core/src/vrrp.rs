@@ -10,9 +10,10 @@
 
 mod ip;
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+
+use strum::{AsRefStr, VariantArray};
 
 use self::ip::{IpPacket, sum_words};
 
@@ -207,105 +208,60 @@ impl AdvertKind {
 }
 
 /// Why a packet is not a valid advert.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, AsRefStr, VariantArray, thiserror::Error)]
+#[strum(serialize_all = "kebab-case")]
 pub enum AdvertError {
     /// The packet ends before its headers do, or its lengths contradict each other.
+    #[error("the packet is truncated")]
     Truncated,
     /// The IP header is neither IPv4 nor IPv6.
+    #[error("the packet is neither IPv4 nor IPv6")]
     IpVersion,
     /// The checksum of the IPv4 header is wrong.
+    #[error("wrong checksum of the IPv4 header")]
     IpChecksum,
     /// The packet is a fragment.
+    #[error("the packet is a fragment")]
     Fragment,
     /// The packet contains another protocol than VRRP.
+    #[error("the packet contains another protocol than VRRP")]
     Protocol,
     /// The source is a multicast, broadcast or unspecified address.
+    #[error("invalid source address")]
     Source,
     /// The TTL or hop limit of a multicast advert is not 255: its sender is not on the link.
+    #[error("the TTL or hop limit of a multicast advert is not 255")]
     HopLimit,
     /// The VRRP version is neither 2 nor 3.
+    #[error("unknown VRRP version")]
     Version,
     /// The VRRP type is not 1.
+    #[error("unknown VRRP type")]
     Type,
     /// The virtual router id is 0.
+    #[error("invalid virtual router id 0")]
     Vrid,
     /// The advert interval is 0.
+    #[error("invalid advert interval 0")]
     Interval,
     /// The version 2 authentication type is unknown, or contradicts the presence of an authentication header.
+    #[error("unknown authentication type")]
     Authentication,
     /// The length does not fit the number of addresses.
+    #[error("the length does not fit the number of addresses")]
     Length,
     /// The trailer is of an unknown type, or its reserved bytes are not zero.
+    #[error("unknown trailer")]
     Trailer,
     /// The VRRP checksum is wrong.
+    #[error("wrong VRRP checksum")]
     Checksum,
 }
 
 impl AdvertError {
     /// All errors.
-    pub const ALL: [Self; 15] = [
-        Self::Truncated,
-        Self::IpVersion,
-        Self::IpChecksum,
-        Self::Fragment,
-        Self::Protocol,
-        Self::Source,
-        Self::HopLimit,
-        Self::Version,
-        Self::Type,
-        Self::Vrid,
-        Self::Interval,
-        Self::Authentication,
-        Self::Length,
-        Self::Trailer,
-        Self::Checksum,
-    ];
-
-    /// The word for the error in documents.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Truncated => "truncated",
-            Self::IpVersion => "ip-version",
-            Self::IpChecksum => "ip-checksum",
-            Self::Fragment => "fragment",
-            Self::Protocol => "protocol",
-            Self::Source => "source",
-            Self::HopLimit => "hop-limit",
-            Self::Version => "version",
-            Self::Type => "type",
-            Self::Vrid => "vrid",
-            Self::Interval => "interval",
-            Self::Authentication => "authentication",
-            Self::Length => "length",
-            Self::Trailer => "trailer",
-            Self::Checksum => "checksum",
-        }
-    }
+    pub const ALL: [Self; 15] = *Self::VARIANTS.as_array().unwrap();
 }
-
-impl fmt::Display for AdvertError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Truncated => "the packet is truncated",
-            Self::IpVersion => "the packet is neither IPv4 nor IPv6",
-            Self::IpChecksum => "wrong checksum of the IPv4 header",
-            Self::Fragment => "the packet is a fragment",
-            Self::Protocol => "the packet contains another protocol than VRRP",
-            Self::Source => "invalid source address",
-            Self::HopLimit => "the TTL or hop limit of a multicast advert is not 255",
-            Self::Version => "unknown VRRP version",
-            Self::Type => "unknown VRRP type",
-            Self::Vrid => "invalid virtual router id 0",
-            Self::Interval => "invalid advert interval 0",
-            Self::Authentication => "unknown authentication type",
-            Self::Length => "the length does not fit the number of addresses",
-            Self::Trailer => "unknown trailer",
-            Self::Checksum => "wrong VRRP checksum",
-        })
-    }
-}
-
-impl std::error::Error for AdvertError {}
 
 /// Decodes an IP packet, which begins with its IP header. Bytes after the length in the IP header are ignored: a link
 /// pads short frames.

@@ -2,7 +2,7 @@
 //! Causes as documents of the API and as rows of the history.
 
 use vipwatch_api::{CauseItem, EvidenceItem};
-use vipwatch_core::cause::{Evidence, UnknownReason};
+use vipwatch_core::cause::Evidence;
 use vipwatch_core::{Cause, CauseKind};
 use vipwatch_history::CauseRecord;
 
@@ -35,7 +35,7 @@ pub(crate) fn cause_record(cause: &Cause) -> CauseRecord {
 
 /// The cause of a row; `None` for a word of a later release.
 pub(crate) fn recorded_cause(record: &CauseRecord) -> Option<Cause> {
-    let kind = CauseKind::from_word(&record.word)?;
+    let kind = record.word.parse::<CauseKind>().ok()?;
     let item: EvidenceItem = serde_json::from_str(&record.evidence).unwrap_or_default();
     Some(Cause { kind, evidence: evidence(item) })
 }
@@ -54,7 +54,7 @@ fn evidence_item(evidence: &Evidence) -> EvidenceItem {
         exit_code: evidence.exit_code,
         before_ms: evidence.before_ms,
         inferred: evidence.is_inferred,
-        unknown: evidence.unknown.map(|reason| reason.as_str().to_owned()),
+        unknown: evidence.unknown.map(|reason| reason.to_string()),
     }
 }
 
@@ -72,12 +72,14 @@ fn evidence(item: EvidenceItem) -> Evidence {
         exit_code: item.exit_code,
         before_ms: item.before_ms,
         is_inferred: item.inferred,
-        unknown: item.unknown.as_deref().and_then(UnknownReason::from_word),
+        unknown: item.unknown.as_deref().and_then(|word| word.parse().ok()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use vipwatch_core::cause::UnknownReason;
+
     use super::*;
 
     #[test]

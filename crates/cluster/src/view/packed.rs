@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use strum::VariantArray;
 use vipwatch_api::{RoleKind, Timestamp};
 use vipwatch_core::CauseKind;
 use vipwatch_core::FindingKind;
@@ -204,7 +205,7 @@ fn time(milliseconds: i64) -> Option<Timestamp> {
 
 /// 0 and a text, or the number of the word, from 1.
 fn cause(out: &mut ByteWriter, word: &str) {
-    let position = CauseKind::ALL.iter().position(|kind| kind.as_str() == word);
+    let position = CauseKind::VARIANTS.iter().position(|kind| kind.as_str() == word);
     let number = position.and_then(|position| u8::try_from(position + 1).ok());
     out.byte(number.unwrap_or(0));
     if number.is_none() {
@@ -215,7 +216,7 @@ fn cause(out: &mut ByteWriter, word: &str) {
 fn read_cause(input: &mut ByteReader<'_>) -> Option<String> {
     match usize::from(input.byte()?).checked_sub(1) {
         None => Some(input.text_like("")?.into_owned()),
-        Some(position) => Some(CauseKind::ALL.get(position)?.as_str().to_owned()),
+        Some(position) => Some(CauseKind::VARIANTS.get(position)?.as_str().to_owned()),
     }
 }
 

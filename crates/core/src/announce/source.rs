@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether an address may be announced, and with which link and Ethernet address.
 
-use std::fmt;
 use std::net::IpAddr;
+
+use strum::VariantArray;
 
 use crate::LinkName;
 use crate::snapshot::{LinkAddress, LinkState, Mac, Snapshot};
@@ -19,44 +20,43 @@ pub struct AnnounceSource {
 }
 
 /// Why an address is not announced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, VariantArray, thiserror::Error)]
 pub enum AnnounceRefusal {
     /// The link is the watched one: keepalived sends the announcements there.
+    #[error("its link is the watched one, keepalived announces there")]
     WatchedLink,
     /// The link does not exist.
+    #[error("its link does not exist")]
     NoLink,
     /// The link does not hold the address.
+    #[error("the link does not hold it")]
     NotHeld,
     /// The address is not a unicast address.
+    #[error("it is not the address of one station")]
     NotUnicast,
     /// The link is a loopback link.
+    #[error("its link is a loopback")]
     Loopback,
     /// The link has no Ethernet address to announce.
+    #[error("its link has no Ethernet address or resolves none")]
     NoMac,
     /// IPv6 duplicate address detection found another host with the address.
+    #[error("another station has it (duplicate address detection)")]
     Duplicate,
     /// IPv6 duplicate address detection has not ended.
+    #[error("duplicate address detection is under way")]
     Tentative,
     /// The link is administratively down.
+    #[error("its link is down")]
     LinkDown,
     /// The link is up and has no carrier.
+    #[error("its link has no carrier")]
     NoCarrier,
 }
 
 impl AnnounceRefusal {
     /// All reasons, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
-        Self::WatchedLink,
-        Self::NoLink,
-        Self::NotHeld,
-        Self::NotUnicast,
-        Self::Loopback,
-        Self::NoMac,
-        Self::Duplicate,
-        Self::Tentative,
-        Self::LinkDown,
-        Self::NoCarrier,
-    ];
+    pub const ALL: [Self; 10] = *Self::VARIANTS.as_array().unwrap();
 
     /// Whether the reason can disappear while the kernel keeps the address. The announcement then waits.
     pub fn is_temporary(self) -> bool {
@@ -70,23 +70,6 @@ impl AnnounceRefusal {
             | Self::NoMac
             | Self::Duplicate => false,
         }
-    }
-}
-
-impl fmt::Display for AnnounceRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::WatchedLink => "its link is the watched one, keepalived announces there",
-            Self::NoLink => "its link does not exist",
-            Self::NotHeld => "the link does not hold it",
-            Self::NotUnicast => "it is not the address of one station",
-            Self::Loopback => "its link is a loopback",
-            Self::NoMac => "its link has no Ethernet address or resolves none",
-            Self::Duplicate => "another station has it (duplicate address detection)",
-            Self::Tentative => "duplicate address detection is under way",
-            Self::LinkDown => "its link is down",
-            Self::NoCarrier => "its link has no carrier",
-        })
     }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The words of a notification: what happened, and how its delivery was concluded.
 
+use strum::{EnumString, IntoStaticStr};
+
 use crate::{ReportedState, RoleKind};
 
 /// The subject of a notification. The words are the values of `on` in the configuration.
@@ -61,7 +63,8 @@ impl From<ReportedState> for EventKind {
 }
 
 /// What happens to a notification that waits when its instance changes again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum DeliveryMode {
     /// The newer notification replaces it.
     Latest,
@@ -70,7 +73,8 @@ pub enum DeliveryMode {
 }
 
 /// How the delivery of a notification ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Conclusion {
     /// The target has accepted it.
     Delivered,
@@ -80,23 +84,4 @@ pub enum Conclusion {
     Superseded,
     /// The target is not configured for it, a silence covered it, or the role was back before it settled.
     Filtered,
-}
-
-impl Conclusion {
-    const ALL: [Self; 4] = [Self::Delivered, Self::GivenUp, Self::Superseded, Self::Filtered];
-
-    /// The word in JSON and in the database.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::GivenUp => "given-up",
-            Self::Superseded => "superseded",
-            Self::Filtered => "filtered",
-        }
-    }
-
-    /// The conclusion that `word` stands for; `None` for any other word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|conclusion| conclusion.as_str() == word)
-    }
 }

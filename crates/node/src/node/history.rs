@@ -42,7 +42,8 @@ pub(super) fn last_run(rows: BTreeMap<String, LastRole>) -> BTreeMap<String, Las
         let kind = RoleKind::from_word(&row.role)?;
         let since = time_from_millis(row.since);
         let from = row.from.as_deref().and_then(RoleKind::from_word);
-        let trigger = row.trigger.as_deref().and_then(Trigger::from_word).unwrap_or(Trigger::Start);
+        let trigger =
+            row.trigger.as_deref().and_then(|word| word.parse().ok()).unwrap_or(Trigger::Start);
         let cause = row.cause.as_ref().and_then(recorded_cause).map(Arc::new);
         Some((id, LastRunRole { kind, since, seq: row.seq, from, trigger, cause }))
     });

@@ -76,7 +76,7 @@ impl Notifier {
             let delivered = row.role.as_deref().and_then(EventKind::from_word);
             let concluded = Concluded {
                 seq: row.seq,
-                conclusion: Conclusion::from_word(&row.outcome).unwrap_or(Conclusion::Filtered),
+                conclusion: row.outcome.parse().unwrap_or(Conclusion::Filtered),
                 delivered: delivered.filter(|_| !is_uncertain),
             };
             let subjects = table.unused.entry((row.key.source, row.key.target)).or_default();

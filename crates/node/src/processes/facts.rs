@@ -90,7 +90,7 @@ impl ProcessView {
             VrrpChild::Missing | VrrpChild::Unknown => None,
         });
         Some(KeepalivedItem {
-            state: state.as_str().to_owned(),
+            state: state.to_string(),
             pid: process.map(|process| process.id.pid),
             vrrp_pid,
             started: process.map(|process| time(process.started)),

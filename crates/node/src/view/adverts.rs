@@ -141,7 +141,8 @@ fn source(
 /// The packets that were not believed, by the word for their error.
 fn bad_counts(witness: &LinkWitness) -> BTreeMap<String, u64> {
     let bad = witness.bad();
-    let by_error = bad.by_error().map(|(error, count)| (error.word().to_owned(), u64::from(count)));
+    let by_error =
+        bad.by_error().map(|(error, count)| (error.as_ref().to_owned(), u64::from(count)));
     let routed = (bad.routed > 0).then(|| ("routed".to_owned(), u64::from(bad.routed)));
     by_error.chain(routed).collect()
 }

@@ -2,6 +2,8 @@
 //! Tests of the rules with examples: adverts, processes and roles around one transition. [`lost`] and [`gained`] have the
 //! tests of one direction, this file those of both.
 
+use strum::VariantArray;
+
 use super::*;
 use crate::cause::{ProcessEnd, ProcessExit, ProcessStart};
 use crate::vrrp::{AdvertKind, VrrpFamily};
@@ -219,13 +221,13 @@ fn without_evidence_the_deadline_says_why_the_cause_is_not_known() {
 
 #[test]
 fn every_kind_and_reason_has_a_word_of_its_own() {
-    for kind in CauseKind::ALL {
-        assert_eq!(CauseKind::from_word(kind.as_str()), Some(kind));
+    for &kind in CauseKind::VARIANTS {
+        assert_eq!(kind.as_str().parse(), Ok(kind));
         assert!(!Cause::new(kind).to_string().is_empty());
     }
-    for reason in UnknownReason::ALL {
-        assert_eq!(UnknownReason::from_word(reason.as_str()), Some(reason));
+    for &reason in UnknownReason::VARIANTS {
+        assert_eq!(reason.to_string().parse(), Ok(reason));
         assert!(Cause::unknown(reason).to_string().starts_with("not known: "));
     }
-    assert_eq!(CauseKind::from_word("later"), None);
+    assert!("later".parse::<CauseKind>().is_err());
 }

@@ -62,7 +62,7 @@ impl AnnounceProgress {
         }
         let row = ConcludedRow {
             seq: transition.seq,
-            outcome: Conclusion::Delivered.as_str(),
+            outcome: Conclusion::Delivered.into(),
             role: Some(transition.to.as_str()),
             reported_missed: 0,
         };

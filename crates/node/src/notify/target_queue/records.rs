@@ -31,7 +31,7 @@ impl TargetQueueState {
         let Some(store) = &self.context.store else { return };
         if let Some(Concluded { seq, conclusion, delivered }) = concluded {
             let role = delivered.map(EventKind::as_str);
-            let outcome = conclusion.as_str();
+            let outcome = conclusion.into();
             store.record(self.key(subject), ConcludedRow { seq, outcome, role, reported_missed });
         }
     }

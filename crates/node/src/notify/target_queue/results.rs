@@ -96,7 +96,7 @@ impl TargetQueueState {
             let next = match conclusion {
                 None => "retry",
                 Some(Conclusion::GivenUp) => "given up",
-                Some(conclusion) => conclusion.as_str(),
+                Some(conclusion) => conclusion.into(),
             };
             let (instance, finding) = (subject.instance_word(), subject.finding());
             let config = event.notification.config();

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Whether the adverts of a link are captured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum CaptureState {
@@ -25,20 +26,6 @@ pub enum CaptureState {
     Failed,
 }
 
-impl CaptureState {
-    /// The state as it is written in documents.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::NoNamespace => "no-namespace",
-            Self::NoLink => "no-link",
-            Self::LinkDown => "link-down",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 /// Whether a source of the captured adverts advertises. Without sent adverts, this is about other hosts only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -50,17 +37,6 @@ pub enum AdvertPresence {
     Silent,
     /// It cannot be said: the capture has just begun, does not run, or has lost packets, or adverts cannot be decoded.
     Unknown,
-}
-
-impl AdvertPresence {
-    /// The presence as it is written in documents.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Advertised => "advertised",
-            Self::Silent => "silent",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// The captured adverts of one instance.

@@ -8,6 +8,7 @@ pub(crate) mod sample;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use strum::{EnumString, IntoStaticStr};
 
 pub use self::neutron::{ClusterNeutron, NeutronRouterSummary};
 use crate::{RoleKind, Schema, Severity};
@@ -78,6 +79,8 @@ pub struct ClusterBasis {
 /// Whether a node is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ClusterNodeState {
     /// The lease of its process has ended, and the node was not stopped.
@@ -94,22 +97,20 @@ impl ClusterNodeState {
 
     /// The state with this word; `None` if there is none.
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
+        word.parse().ok()
     }
 
     /// The state as it is written in documents.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Lost => "lost",
-            Self::Stopped => "stopped",
-            Self::Live => "live",
-        }
+        self.into()
     }
 }
 
 /// Whether a group has exactly one primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum GroupState {
     /// Two live nodes hold an address of the group, and both have confirmed it.
@@ -132,18 +133,12 @@ impl GroupState {
 
     /// The state with this word; `None` if there is none.
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
+        word.parse().ok()
     }
 
     /// The state as it is written in documents.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::TwoPrimaries => "two-primaries",
-            Self::NoPrimary => "no-primary",
-            Self::Ambiguous => "ambiguous",
-            Self::Unknown => "unknown",
-            Self::OnePrimary => "one-primary",
-        }
+        self.into()
     }
 }
 

@@ -50,17 +50,6 @@ pub enum DrainVerdict {
     NotSafe,
 }
 
-impl DrainVerdict {
-    /// The verdict as it is written in documents.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Safe => "safe",
-            Self::Unknown => "unknown",
-            Self::NotSafe => "not-safe",
-        }
-    }
-}
-
 /// One fact that decides the verdict, or that the node cannot know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainReason {

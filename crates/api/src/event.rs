@@ -240,7 +240,8 @@ pub struct DroppedEvent {
 }
 
 /// An event. The name of the variant is the `event:` field of the stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(untagged)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum NodeEvent {
@@ -261,19 +262,6 @@ pub enum NodeEvent {
 }
 
 impl NodeEvent {
-    /// The name in the `event:` field of the stream.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Transition(_) => "transition",
-            Self::Removed(_) => "removed",
-            Self::Cause(_) => "cause",
-            Self::Delivery(_) => "delivery",
-            Self::Finding(_) => "finding",
-            Self::Reset(_) => "reset",
-            Self::Dropped(_) => "dropped",
-        }
-    }
-
     /// The id; `None` for the events about the stream itself.
     pub fn id(&self) -> Option<EventId> {
         let id = |epoch: &String, seq| Some(EventId { epoch: epoch.clone(), seq });
@@ -333,7 +321,7 @@ mod tests {
         let event = NodeEvent::Dropped(DroppedEvent { schema: Schema::Dropped, count: 3 });
         let data = serde_json::to_string(&event).unwrap();
         assert_eq!(data, r#"{"schema":"vipwatch.dropped/1","count":3}"#);
-        assert_eq!(NodeEvent::from_data(event.name(), &data).unwrap().unwrap(), event);
+        assert_eq!(NodeEvent::from_data((&event).into(), &data).unwrap().unwrap(), event);
         assert!(NodeEvent::from_data("later", &data).is_none());
     }
 }

@@ -9,6 +9,8 @@ use crate::Schema;
 /// The kind of outlet that a target uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum TargetKind {
     /// A program.
@@ -30,15 +32,7 @@ pub enum TargetKind {
 impl TargetKind {
     /// The kind as it is written in documents.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Hook => "hook",
-            Self::Webhook => "webhook",
-            Self::Upstream => "upstream",
-            Self::Ipv6 => "ipv6",
-            Self::StateFile => "state-file",
-            Self::Announce => "announce",
-            Self::Agent => "agent",
-        }
+        self.into()
     }
 }
 

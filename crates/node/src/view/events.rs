@@ -94,7 +94,7 @@ fn recorded_event(seq: i64, event: &NodeEvent) -> Option<RecordedEvent> {
     let data = serde_json::to_string(event).ok()?;
     Some(RecordedEvent {
         seq,
-        name: event.name(),
+        name: event.into(),
         instance: event.instance().map(str::to_owned),
         data,
     })

@@ -49,7 +49,7 @@ fn summary(adverts: &AdvertsItem) -> String {
     let AdvertsItem { link, capture, presence, .. } = adverts;
     if *capture != CaptureState::Running {
         let error = adverts.error.as_ref().map(|error| format!(": {error}"));
-        return format!("not captured on {link}: {}{}", capture.word(), error.unwrap_or_default());
+        return format!("not captured on {link}: {capture}{}", error.unwrap_or_default());
     }
     // Without sent adverts, nothing is known about this node's own ones.
     let (some, none, directions) = if adverts.sent {

@@ -117,7 +117,7 @@ pub fn finding_item(record: &FindingRecord, scope: FindingScope) -> ClusterFindi
         id: record.id.clone(),
         name: record.name.clone(),
         severity: record.severity,
-        confidence: record.confidence.word().to_owned(),
+        confidence: record.confidence.as_ref().to_owned(),
         scope,
         group: record.group.clone(),
         nodes: record.nodes.clone(),

@@ -4,13 +4,15 @@
 //! A host of Neutron and a node are the same machine if their names are equal. A short name and a name with a domain are not
 //! equal: two machines may share the short name.
 
+use strum::{Display, EnumString};
 use vipwatch_api::{GroupState, RoleKind};
 
 use crate::group::{Group, GroupMember};
 use crate::key::Bucket;
 
 /// The state of a router on one host, `ha_state` in Neutron's API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum HaState {
     /// The host has the addresses.
     Active,
@@ -18,26 +20,6 @@ pub enum HaState {
     Standby,
     /// Neutron does not know it: the agents of all hosts of the router are dead.
     Unknown,
-}
-
-impl HaState {
-    /// The state with this word of Neutron's API.
-    pub fn from_word(word: &str) -> Self {
-        match word {
-            "active" => Self::Active,
-            "standby" => Self::Standby,
-            _ => Self::Unknown,
-        }
-    }
-
-    /// The word of Neutron's API.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Standby => "standby",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// A host on which Neutron has placed a router.

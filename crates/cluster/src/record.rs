@@ -382,21 +382,13 @@ fn short_words(words: &[&String]) -> Result<(), ClusterRecordError> {
 /// How certain a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::AsRefStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Confidence {
     /// All nodes of the group have confirmed the facts.
     Certain,
     /// A node of the group is lost or stopped, so a fact is missing.
     Probable,
-}
-
-impl Confidence {
-    /// The word in documents.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Certain => "certain",
-            Self::Probable => "probable",
-        }
-    }
 }
 
 /// A finding about several nodes, as the reporter writes it.

@@ -7,6 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use strum::{IntoStaticStr, VariantArray};
 use tonic::Code;
 use vipwatch_core::escape_untrusted_within;
 use vipwatch_linux::protected_file::FileProtectionError;
@@ -154,7 +155,8 @@ pub enum EtcdError {
 }
 
 /// The kind of an error, for counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum EtcdErrorKind {
     /// Wrong settings: files, endpoints.
     Settings,
@@ -180,33 +182,11 @@ pub enum EtcdErrorKind {
 
 impl EtcdErrorKind {
     /// All kinds.
-    pub const ALL: [Self; 10] = [
-        Self::Settings,
-        Self::Connection,
-        Self::Tls,
-        Self::Timeout,
-        Self::Unavailable,
-        Self::Access,
-        Self::NoSpace,
-        Self::Lease,
-        Self::Compacted,
-        Self::Rejected,
-    ];
+    pub const ALL: [Self; 10] = *Self::VARIANTS.as_array().unwrap();
 
     /// The kind as a label of metrics.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Settings => "settings",
-            Self::Connection => "connection",
-            Self::Tls => "tls",
-            Self::Timeout => "timeout",
-            Self::Unavailable => "unavailable",
-            Self::Access => "access",
-            Self::NoSpace => "no-space",
-            Self::Lease => "lease",
-            Self::Compacted => "compacted",
-            Self::Rejected => "rejected",
-        }
+        self.into()
     }
 }
 

@@ -129,7 +129,7 @@ fn condition(group: &Group, answer: &NeutronAnswer) -> FindingCondition {
     nodes.dedup();
     let hosts = answer.hosts().iter().take(MAX_HOSTS);
     let mut evidence: Vec<String> =
-        hosts.map(|host| format!("Neutron has {} as {}", host.host, host.state.word())).collect();
+        hosts.map(|host| format!("Neutron has {} as {}", host.host, host.state)).collect();
     evidence.extend(evidence::of(group));
     let (kind, confidence) = (FindingKind::ClusterNeutronDiffers, Confidence::Certain);
     FindingCondition { kind, confidence, nodes, text, evidence }

@@ -21,7 +21,7 @@ fn group(members: &[(&str, RoleKind)]) -> Group {
 fn answer(hosts: &[(&str, &str)]) -> NeutronAnswer {
     let host = |(host, word): &(&str, &str)| NeutronHost {
         host: (*host).to_owned(),
-        state: HaState::from_word(word),
+        state: word.parse().unwrap_or(HaState::Unknown),
     };
     NeutronAnswer::new(hosts.iter().map(host).collect())
 }

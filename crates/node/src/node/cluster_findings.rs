@@ -21,7 +21,7 @@ pub(super) struct KnownFinding {
 impl KnownFinding {
     /// Whether a newer text is the same fault. Evidence and times change often.
     pub(super) fn is_same(&self, record: &FindingRecord) -> bool {
-        self.item.severity == record.severity && self.item.confidence == record.confidence.word()
+        self.item.severity == record.severity && self.item.confidence == record.confidence.as_ref()
     }
 }
 

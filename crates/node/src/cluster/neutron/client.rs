@@ -122,7 +122,7 @@ fn read_hosts(url: String, body: &str) -> Result<NeutronAnswer, NeutronError> {
         return Err(NeutronError::Answer { url, reason });
     }
     let hosts = list.agents.into_iter().filter_map(|agent| {
-        let state = HaState::from_word(&agent.ha_state?);
+        let state = agent.ha_state?.parse().unwrap_or(HaState::Unknown);
         Some(NeutronHost { host: agent.host, state })
     });
     Ok(NeutronAnswer::new(hosts.collect()))
@@ -142,9 +142,9 @@ mod tests {
         let body = r#"{"agents": [{"host": "a", "ha_state": "standby", "alive": true}, {"host": "b", "ha_state": null},
                        {"host": "c", "ha_state": "active"}]}"#;
         let hosts = answer(200, body).unwrap();
-        let hosts: Vec<(&str, &str)> =
-            hosts.hosts().iter().map(|one| (one.host.as_str(), one.state.word())).collect();
-        assert_eq!(hosts, [("c", "active"), ("a", "standby")]);
+        let hosts: Vec<(&str, HaState)> =
+            hosts.hosts().iter().map(|one| (one.host.as_str(), one.state)).collect();
+        assert_eq!(hosts, [("c", HaState::Active), ("a", HaState::Standby)]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rusqlite::{Connection, Transaction, params};
+use strum::{EnumString, IntoStaticStr};
 
 use crate::HistoryError;
 use crate::writer::{MessageSender, WriterMessage};
@@ -18,7 +19,8 @@ use crate::writer::{MessageSender, WriterMessage};
 const MAX_WAITING_SEQS: usize = 256;
 
 /// Where a notification comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum DeliverySource {
     /// The node: transitions, removals and findings.
     Node,
@@ -29,15 +31,7 @@ pub enum DeliverySource {
 impl DeliverySource {
     /// The word in the table and in JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Receiver => "receiver",
-        }
-    }
-
-    /// The source that `word` stands for; `None` for any other word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        [Self::Node, Self::Receiver].into_iter().find(|source| source.as_str() == word)
+        self.into()
     }
 }
 
@@ -287,7 +281,7 @@ pub(crate) fn stored_deliveries(
     let mut rows = statement.query([])?;
     let mut all: Vec<StoredDelivery> = Vec::new();
     while let Some(row) = rows.next()? {
-        let Some(source) = DeliverySource::from_word(&row.get::<_, String>(1)?) else { continue };
+        let Ok(source) = row.get::<_, String>(1)?.parse() else { continue };
         let name: String = row.get(0)?;
         // The rows of a target follow each other, and share its name.
         let last = all.last().filter(|last| *last.key.target == *name);

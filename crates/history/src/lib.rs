@@ -71,7 +71,8 @@ pub struct CauseRecord {
 }
 
 /// A kind of outlet to which transitions are delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Stage {
     /// The state file.
     File,
@@ -91,13 +92,7 @@ impl Stage {
 
     /// The name of the stage in JSON, logs and column names.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Announce => "announce",
-            Self::Hook => "hook",
-            Self::Webhook => "webhook",
-            Self::Agent => "agent",
-        }
+        self.into()
     }
 }
 

@@ -46,7 +46,8 @@ pub struct HistoryGap {
 }
 
 /// Why transitions were not recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum GapCause {
     /// The recorder was stopped in order.
     Stopped,
@@ -54,17 +55,6 @@ pub enum GapCause {
     Killed,
     /// The queue was full or the file could not be written.
     Dropped,
-}
-
-impl GapCause {
-    /// The name of the reason in JSON and in tables.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Stopped => "stopped",
-            Self::Killed => "killed",
-            Self::Dropped => "dropped",
-        }
-    }
 }
 
 /// Streams the items that a query selects, oldest first. A gap belongs to every instance. The limit of the query

@@ -40,7 +40,7 @@ fn items(directory: &Path, query: Query) -> Vec<String> {
         HistoryItem::Gap(gap) => {
             let until = gap.until.map(|until| until.to_string()).unwrap_or_default();
             let count = gap.count.map(|count| format!(" x{count}")).unwrap_or_default();
-            format!("{} {}-{until}{count}", gap.reason.word(), gap.from)
+            format!("{} {}-{until}{count}", gap.reason, gap.from)
         }
     };
     Timeline::new(reader, query).unwrap().map(|item| text(item.unwrap())).collect()

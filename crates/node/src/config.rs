@@ -32,6 +32,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use strum::IntoStaticStr;
+
 use crate::discovery::{ConfigLocations, InstanceConfig};
 use vipwatch_cluster::key::ClusterName;
 use vipwatch_history::Retention;
@@ -73,7 +75,8 @@ pub const EXAMPLE: &str = include_str!("config/example.toml");
 const MAX_FILE_SIZE: u64 = 4 << 20;
 
 /// How the node receives netlink events of the network namespaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Listen {
     /// One socket for all namespaces; one socket in each namespace where the kernel refuses that.
     #[default]
@@ -82,18 +85,9 @@ pub enum Listen {
     PerNetns,
 }
 
-impl Listen {
-    /// The value of `node.listen`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::PerNetns => "per-netns",
-        }
-    }
-}
-
 /// The destination and format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum LogFormat {
     /// Journald with fields, if standard error leads to journald; otherwise text to standard error.
     #[default]

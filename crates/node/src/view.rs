@@ -108,7 +108,7 @@ pub fn version(context: &ApiContext) -> VersionDocument {
     VersionDocument {
         schema: Schema::Version,
         node: context.node.to_string(),
-        service: context.service.kind.word().to_owned(),
+        service: context.service.kind.to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         commit: COMMIT.get().map(|commit| (*commit).to_owned()),
         pid: std::process::id(),

@@ -12,13 +12,11 @@ use serde::Serialize;
 use serde_json::Value;
 use vipwatch_api::ClusterScope;
 use vipwatch_cluster::key::ClusterName;
-use vipwatch_core::{AnnouncePlan, DeliveryMode, EventKind, NetnsName};
+use vipwatch_core::{AnnouncePlan, EventKind, NetnsName};
 use vipwatch_outlets::agent::AgentTrust;
 
 use self::neutron::NeutronSection;
-use super::{
-    AgentRule, ClusterConfig, Config, Hook, InstanceGroup, LogFormat, ReceiverConfig, Rule, Target,
-};
+use super::{AgentRule, ClusterConfig, Config, Hook, InstanceGroup, ReceiverConfig, Rule, Target};
 use super::{TargetUrl, Upstream, WebConfig, WebFile, Webhook};
 use crate::discovery::InstanceConfig;
 
@@ -263,8 +261,8 @@ impl Config {
                 state_dir: &self.state_dir,
                 socket: &self.socket,
                 socket_group: self.group.map(|group| group.to_string()),
-                listen: self.listen.word(),
-                log: log_word(self.log),
+                listen: self.listen.into(),
+                log: self.log.into(),
                 audit_every: span_text(self.audit_every),
                 hooks_at_once: self.hooks_at_once,
             },
@@ -412,7 +410,7 @@ impl<'c> HookSection<'c> {
             user: hook.account.user.as_deref(),
             group: hook.account.group.as_deref(),
             timeout: span_text(hook.timeout),
-            deliver: deliver_word(hook.deliver),
+            deliver: hook.deliver.into(),
             settle: optional_span(hook.settle),
             retries: hook.retries,
         }
@@ -425,7 +423,7 @@ impl<'c> WebhookSection<'c> {
             name: &webhook.name,
             target: TargetSection::of(&webhook.target),
             on: event_words(&webhook.on),
-            deliver: deliver_word(webhook.deliver),
+            deliver: webhook.deliver.into(),
             settle: optional_span(webhook.settle),
             batch: webhook
                 .batch
@@ -492,22 +490,6 @@ fn without_nulls(value: Value) -> Value {
         }
         Value::Array(values) => values.into_iter().map(without_nulls).collect(),
         plain => plain,
-    }
-}
-
-fn log_word(format: LogFormat) -> &'static str {
-    match format {
-        LogFormat::Auto => "auto",
-        LogFormat::Text => "text",
-        LogFormat::Json => "json",
-        LogFormat::Journald => "journald",
-    }
-}
-
-fn deliver_word(mode: DeliveryMode) -> &'static str {
-    match mode {
-        DeliveryMode::Latest => "latest",
-        DeliveryMode::Every => "every",
     }
 }
 

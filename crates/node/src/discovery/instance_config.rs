@@ -16,7 +16,8 @@ use vipwatch_core::{InstanceId, LinkName, NetnsName, Role};
 use vipwatch_linux::netns::DIRECTORY;
 
 /// Where the configuration of an instance comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Origin {
     /// A Neutron HA router.
     Neutron,
@@ -25,6 +26,7 @@ pub enum Origin {
     /// A `vrrp_instance` of keepalived in a container.
     Container,
     /// An `[[instance]]` of the node's own configuration.
+    #[strum(serialize = "vipwatch")]
     Own,
 }
 
@@ -34,12 +36,7 @@ impl Origin {
 
     /// The word for the origin in JSON and in the configuration.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Neutron => "neutron",
-            Self::Keepalived => "keepalived",
-            Self::Container => "container",
-            Self::Own => "vipwatch",
-        }
+        self.into()
     }
 }
 

@@ -42,7 +42,7 @@ pub fn write_state_dump(context: &ApiContext) {
 }
 
 fn write(context: &ApiContext) {
-    let (service, version) = (context.service.kind.word(), env!("CARGO_PKG_VERSION"));
+    let (service, version) = (context.service.kind, env!("CARGO_PKG_VERSION"));
     tracing::info!("state begins: {service} {version}");
     let mut left_out = instances(context);
     left_out += targets(&view::targets(context).items);

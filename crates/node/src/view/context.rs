@@ -47,22 +47,13 @@ pub struct ApiContext {
 }
 
 /// The service that a process runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ServiceKind {
     /// `vipwatch node`, or a command that answers in its place.
     Node,
     /// `vipwatch receiver`
     Receiver,
-}
-
-impl ServiceKind {
-    /// The kind as it is written in documents.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Receiver => "receiver",
-        }
-    }
 }
 
 /// This process and its configuration.

@@ -3,6 +3,8 @@
 
 use std::io;
 
+use strum::{IntoStaticStr, VariantArray};
+
 use crate::config::{ProtectedFileError, WebFile};
 
 /// Why a request failed. The text never contains a secret or a token.
@@ -27,7 +29,8 @@ pub(crate) enum NeutronError {
 }
 
 /// The kinds of errors in the metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub(crate) enum NeutronErrorKind {
     Settings,
     Connection,
@@ -39,26 +42,10 @@ pub(crate) enum NeutronErrorKind {
 }
 
 impl NeutronErrorKind {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Settings,
-        Self::Connection,
-        Self::Timeout,
-        Self::Login,
-        Self::Access,
-        Self::Status,
-        Self::Answer,
-    ];
+    pub(crate) const ALL: [Self; 7] = *Self::VARIANTS.as_array().unwrap();
 
     pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Settings => "settings",
-            Self::Connection => "connection",
-            Self::Timeout => "timeout",
-            Self::Login => "login",
-            Self::Access => "access",
-            Self::Status => "status",
-            Self::Answer => "answer",
-        }
+        self.into()
     }
 }
 

@@ -36,7 +36,8 @@ pub(crate) struct TopArgs {
 }
 
 /// The columns by which the instances can be sorted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub(crate) enum SortKey {
     /// The most serious role first
     #[default]
@@ -63,18 +64,6 @@ impl SortKey {
             Self::Since => Self::Cause,
             Self::Cause => Self::Latency,
             Self::Latency => Self::Role,
-        }
-    }
-
-    /// The name on the command line and on the screen.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Role => "role",
-            Self::Id => "id",
-            Self::Netns => "netns",
-            Self::Since => "since",
-            Self::Cause => "cause",
-            Self::Latency => "latency",
         }
     }
 }

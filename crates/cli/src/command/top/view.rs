@@ -168,7 +168,7 @@ fn draw_choices(
         line.add(&screen.roles_text(), theme.strong());
         line.add("   sort: ", theme.quiet());
         let order = if screen.is_reversed { ", reversed" } else { "" };
-        line.add(&format!("{}{order}", screen.sort.word()), theme.strong());
+        line.add(&format!("{}{order}", screen.sort), theme.strong());
         line.add(&format!("   {} shown", screen.rows.len()), theme.quiet());
     }
     canvas.put(area, &line);

@@ -27,7 +27,8 @@ const MIN_DETAILS_WIDTH: u16 = 12;
 const MAX_FINDINGS: usize = 5;
 
 /// A column and its width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "UPPERCASE", const_into_str)]
 enum Column {
     Role,
     Id,
@@ -36,20 +37,6 @@ enum Column {
     Cause,
     Latency,
     Details,
-}
-
-impl Column {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Role => "ROLE",
-            Self::Id => "ID",
-            Self::Netns => "NETNS",
-            Self::Age => "AGE",
-            Self::Cause => "CAUSE",
-            Self::Latency => "LATENCY",
-            Self::Details => "DETAILS",
-        }
-    }
 }
 
 /// The height of a table with this number of instances, and of the findings below it.
@@ -78,7 +65,7 @@ fn draw_table(data: &NodeData, screen: &mut ScreenState, canvas: &mut Canvas<'_>
     let columns = columns(area.width, longest_id);
     let mut x = area.x + 2;
     for (column, width) in &columns {
-        let title = StyledLine::plain(column.title()).styled(theme.strong());
+        let title = StyledLine::plain(column.into_str()).styled(theme.strong());
         canvas.put(Rect { x, width: *width, height: 1, ..area }, &title);
         x += width + 1;
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lexopt::{Arg, Parser, ValueExt};
+use strum::{EnumString, IntoStaticStr};
 use vipwatch_core::InstanceId;
 
 use crate::failure::{SwitchCode, SwitchFailure};
@@ -58,21 +59,12 @@ Examples:
 ";
 
 /// The command to run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub(crate) enum SwitchCommand {
     Status,
     ToVipwatch,
     ToNeutron,
-}
-
-impl SwitchCommand {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Status => "status",
-            Self::ToVipwatch => "to-vipwatch",
-            Self::ToNeutron => "to-neutron",
-        }
-    }
 }
 
 /// The options of the command line.
@@ -159,8 +151,7 @@ pub(crate) fn parse(
 }
 
 fn command_of(word: &std::ffi::OsStr) -> Result<SwitchCommand, SwitchFailure> {
-    let commands = [SwitchCommand::Status, SwitchCommand::ToVipwatch, SwitchCommand::ToNeutron];
-    let found = commands.into_iter().find(|command| word == command.word());
+    let found = word.to_str().and_then(|word| word.parse().ok());
     found.ok_or_else(|| usage(format!("unknown command {}", word.display())))
 }
 

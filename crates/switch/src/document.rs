@@ -68,32 +68,22 @@ pub(crate) struct ProgramDocument {
 }
 
 /// The result for one router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ReplacementResult {
     /// The monitor runs the wanted program already.
     Unchanged,
     /// `--dry-run`: it would be replaced.
+    #[strum(serialize = "would be replaced")]
     WouldReplace,
     Replaced,
     /// An earlier run was interrupted; this one has verified the new monitor, or started it.
     Repaired,
     /// The agent has deleted the router, or ended its monitor, since the run has begun.
     Gone,
+    #[strum(serialize = "FAILED")]
     Failed,
-}
-
-impl ReplacementResult {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Unchanged => "unchanged",
-            Self::WouldReplace => "would be replaced",
-            Self::Replaced => "replaced",
-            Self::Repaired => "repaired",
-            Self::Gone => "gone",
-            Self::Failed => "FAILED",
-        }
-    }
 }
 
 /// The result for one router.
@@ -126,7 +116,7 @@ impl ReplacementRow {
 
     /// One line for an operator.
     pub(crate) fn line(&self) -> String {
-        let mut line = format!("{}  {}", self.router, self.result.word());
+        let mut line = format!("{}  {}", self.router, self.result);
         if let Some(from) = self.from {
             let _ = write!(line, ", was {from}");
         }

@@ -315,7 +315,7 @@ impl Replacer<'_> {
             command.router,
             verified.pid,
             verified.word,
-            verified.agent.word()
+            verified.agent.into_str()
         ))
         .map_err(|error| {
             SwitchFailure::doubt(format!(

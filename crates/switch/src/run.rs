@@ -66,7 +66,7 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<SwitchResult, SwitchFailure> {
     run.progress.clear();
     let document = ReplacementDocument {
         schema: "vipwatch-neutron-switch/1",
-        command: args.command.word(),
+        command: args.command.into_str(),
         is_dry_run: args.is_dry_run,
         target: document_of(&target),
         ok: failure.is_none(),
@@ -398,7 +398,7 @@ fn joined(failures: Vec<SwitchFailure>) -> Result<(), SwitchFailure> {
 fn filled(mut row: ReplacementRow, verified: &VerifiedMonitor, began: Instant) -> ReplacementRow {
     row.pid = Some(verified.pid);
     row.state = Some(verified.word);
-    row.agent = Some(verified.agent.word());
+    row.agent = Some(verified.agent.into_str());
     row.seconds = began.elapsed().as_secs_f64();
     row
 }
@@ -409,7 +409,7 @@ fn open_log(args: &SwitchArgs, target: &TargetProgram) -> Result<SwitchLog, Swit
             .hint("make room on the disk, or name another file with --log")
     };
     let mut log = SwitchLog::open(&args.log).map_err(failed)?;
-    let (command, path) = (args.command.word(), target.path.display());
+    let (command, path) = (args.command.into_str(), target.path.display());
     log.line(&format!("{command} begins: the program is {path} ({})", target.kind.word()))
         .map_err(failed)?;
     Ok(log)

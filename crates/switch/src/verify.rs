@@ -54,7 +54,8 @@ pub(crate) struct VerifiedMonitor {
 }
 
 /// How it is known that the agent has the state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub(crate) enum AgentEvidence {
     /// The monitor's log says that the agent has answered.
     MonitorLog,
@@ -62,16 +63,6 @@ pub(crate) enum AgentEvidence {
     OwnReport,
     /// It was not checked, because of `--without-agent`.
     NotChecked,
-}
-
-impl AgentEvidence {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::MonitorLog => "monitor-log",
-            Self::OwnReport => "own-report",
-            Self::NotChecked => "not-checked",
-        }
-    }
 }
 
 /// Why a monitor is not verified.

@@ -5,13 +5,15 @@
 
 use std::time::Duration;
 
+use strum::{Display, EnumString};
 use vipwatch_core::AnnouncePlan;
 use vipwatch_outlets::announce::AnnounceTrigger;
 
 use crate::primary_word::PrimaryWord;
 
 /// The value of `--announce`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub(crate) enum AnnounceMode {
     /// The monitor announces nothing; keepalived does.
     Off,
@@ -26,12 +28,7 @@ impl AnnounceMode {
     pub(crate) const VALUES: &str = "`off`, `legacy` or `primary`";
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        match text {
-            "off" => Some(Self::Off),
-            "legacy" => Some(Self::Legacy),
-            "primary" => Some(Self::Primary),
-            _ => None,
-        }
+        text.parse().ok()
     }
 
     /// The mode for an agent with this word, if the operator sets none: the releases that use `master` expect the
@@ -40,14 +37,6 @@ impl AnnounceMode {
         match word {
             PrimaryWord::Master => Self::Legacy,
             PrimaryWord::Primary => Self::Off,
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Legacy => "legacy",
-            Self::Primary => "primary",
         }
     }
 

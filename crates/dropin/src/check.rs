@@ -86,9 +86,9 @@ fn describe_state(setup: &Setup, snapshot: Option<&Snapshot>) -> String {
 
 fn describe_announcements(setup: &Setup) -> String {
     let Some((_, plan)) = setup.announce_plan else {
-        return format!("nothing ({})", setup.announce.name());
+        return format!("nothing ({})", setup.announce);
     };
-    let mut text = format!("{}, {} times, {:?} apart", setup.announce.name(), plan.count, plan.gap);
+    let mut text = format!("{}, {} times, {:?} apart", setup.announce, plan.count, plan.gap);
     if let Some(pause) = plan.second_burst {
         let _ = write!(text, ", again after {pause:?}");
     }

@@ -26,7 +26,8 @@ const LOGGER: &str = "neutron.agent.l3.keepalived_state_change";
 const MAX_LINE_BYTES: usize = 4000;
 
 /// The severity of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "UPPERCASE", const_into_str)]
 pub(crate) enum Level {
     Debug,
     Info,
@@ -35,15 +36,6 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Debug => "DEBUG",
-            Self::Info => "INFO",
-            Self::Warning => "WARNING",
-            Self::Error => "ERROR",
-        }
-    }
-
     /// The `LOG_*` severity of syslog.
     fn severity(self) -> u8 {
         match self {
@@ -218,7 +210,7 @@ impl Drop for MonitorLog {
 /// Formats a line as `asctime.msecs process levelname name [-] message`, the default of oslo.log.
 fn file_line(time: LocalTime, pid: u32, level: Level, text: &str) -> String {
     let LocalTime { year, month, day, hour, minute, second, millisecond } = time;
-    let level = level.name();
+    let level = level.into_str();
     format!(
         "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millisecond:03} \
          {pid} {level} {LOGGER} [-] {text}\n"
@@ -256,7 +248,7 @@ impl Syslog {
         let line = format!(
             "<{priority}>{month} {day:2} {hour:02}:{minute:02}:{second:02} {PROGRAM}[{pid}]: \
              {} {LOGGER} [-] {text}",
-            level.name()
+            level.into_str()
         );
         // Sent to the path each time, because the daemon may have been restarted. Without a daemon, lines are lost.
         let _ = self.socket.send_to(line.as_bytes(), "/dev/log");

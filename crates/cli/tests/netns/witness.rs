@@ -420,6 +420,33 @@ fn adverts_with_forged_sources_are_found_and_do_not_end_the_finding_of_two_prima
     assert!(!has_logged(&first.fixture, "finding is over", "two-primaries"));
 }
 
+/// The third host sends packets that fill the queue of the capture again and again, so that adverts are lost.
+#[test]
+fn findings_about_adverts_stay_while_a_flood_hides_them() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let [first, second, attacker] =
+        [10, 11, 12].map(|number| Host::new(&lab, &switch, "eth0", number));
+    let (keepalived, _node) = first.start("eth0", 150, "", "192.0.2.100/24");
+    wait_for_role(&first.fixture, "VI", "primary");
+    let (_other, _other_node) = second.start("eth0", 100, "", "192.0.2.100/24");
+    second.wait_for_adverts("adverts of the primary", |adverts| foreign(adverts).is_some());
+    keepalived.kill();
+    wait_for_finding(&first.fixture, "audit finding", "two-primaries");
+    let mut junk = ADVERT;
+    junk[20] = 0x71;
+    let mut dropped = 0;
+    wait_for("the finding about the flood", || {
+        if std::mem::replace(&mut dropped, first.adverts().dropped) == dropped {
+            attacker.netns.send_ipv4(&junk, 500);
+        }
+        let text = first.fixture.run_text(&["doctor"]);
+        assert!(text.contains("two-primaries"), "{text}");
+        text.contains("packets of VRRP arrive on the link faster").then_some(())
+    });
+    assert!(!has_logged(&first.fixture, "finding is over", "two-primaries"));
+}
+
 #[test]
 fn a_backup_without_a_primary_is_found_until_a_host_advertises() {
     let lab = Lab::new();

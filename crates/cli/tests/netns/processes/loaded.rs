@@ -181,7 +181,7 @@ fn a_file_with_a_problem_decides_the_role_once_keepalived_has_loaded_it() {
     lab.wait_for_findings(&[]);
     wait_for("the new address", || {
         let instance = &query_json(&lab.fixture, &["show", &lab.name])["instance"];
-        (instance["addresses"][0]["address"].as_str()? == SECOND).then_some(())
+        (instance["addresses"][0]["cidr"].as_str()? == SECOND).then_some(())
     });
     assert_eq!(lab.own_records(), [format!("{} primary", lab.name)]);
 }

@@ -425,8 +425,11 @@ impl Drop for Writer {
     }
 }
 
-/// Opens the file. If it is damaged or has another format, renames it and creates a new one.
+/// Opens the file, and creates its directory. A file that is damaged or has another format is renamed, and a new one created.
 fn open_or_replace(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
     let format = match open(path) {
         Err(HistoryError::OtherFormat { found, .. }) => Some(found),
         Err(error) if error.is_damage() => None,

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::InstanceId;
 use vipwatch_history::{HistoryError, Retention, SetAsideFile, Writer};
-use vipwatch_linux::file::is_storage_error;
 use vipwatch_linux::listen;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_receiver::{
@@ -114,8 +113,6 @@ impl ServiceContext {
     /// The context of a receiver process, with a history for its deliveries below the state directory of `config`.
     pub fn standalone(config: &Config) -> Result<Self, ReceiverHistoryError> {
         let directory = config.state_dir.join(OWN_DIRECTORY);
-        // On an error the history reports it, and tries again.
-        let _ = std::fs::create_dir_all(&directory);
         let (history, opened) = Writer::open(&directory, Retention::default())?;
         if let Some(error) = &opened.open_error {
             tracing::error!(
@@ -162,11 +159,6 @@ impl ReceiverService {
         context: &ServiceContext,
         listen_source: ListenSource,
     ) -> Result<Self, ReceiverError> {
-        match std::fs::create_dir_all(&context.state_dir) {
-            // The journal reports it, and tries again.
-            Err(error) if is_storage_error(&error) => {}
-            created => created.map_err(ReceiverError::Start)?,
-        }
         if let ListenSource::Given(socket) = &listen_source {
             warn_of_differences(&listen::differences(socket, &config.socket, config.options));
         }

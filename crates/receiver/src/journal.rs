@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use vipwatch_core::debounce::ReportedState;
 use vipwatch_core::{ErrorChain, InstanceId};
@@ -34,7 +34,6 @@ use crate::report_sink::SettledReport;
 
 pub use self::error::JournalError;
 pub use self::reader::JournalReader;
-use self::store::Store;
 pub use self::undelivered::ReportSeqs;
 use self::undelivered::{Uncommitted, UndeliveredCleanup};
 use self::writer::JournalWriter;
@@ -50,6 +49,9 @@ const MAX_STORING_REPORTS: usize = 8192;
 
 /// Maximum number of batches in the writer's queue. While it is full, the next batch grows.
 const MAX_QUEUED_BATCHES: usize = 64;
+
+/// How long the start waits for the file. The writer goes on to open it.
+const OPEN_LIMIT: Duration = Duration::from_secs(5);
 
 /// What the journal has stored about each instance.
 pub type StoredReports = BTreeMap<InstanceId, StoredReport>;
@@ -151,30 +153,30 @@ pub struct Journal {
 
 impl Journal {
     /// Opens the journal in `directory`, starts the writer, and returns the stored reports. Sequence numbers up to
-    /// `used_seq` are in use, whether or not the file has them. If the disk is full, read-only or broken, the journal
-    /// refuses all reports until the file can be opened: see [`Self::open_error`].
+    /// `used_seq` are in use, whether or not the file has them. If the disk is full, read-only or broken, or does not answer,
+    /// the journal refuses all reports until the file can be opened: see [`Self::open_error`].
     pub fn open(directory: &Path, used_seq: i64) -> Result<(Self, StoredReports), JournalError> {
         let completions = WakeQueue::new()?;
         let uncommitted = Uncommitted::default();
         let mut writer = JournalWriter::new(directory, completions.clone(), used_seq);
         writer.remove_committed_from(uncommitted.clone());
-        let mut open_error = None;
-        let stored = match Store::open(directory) {
-            Ok((store, stored)) => {
-                writer.use_store(store, stored.last_seq);
-                stored.reports
-            }
-            Err(error) if error.is_permanent() => return Err(error),
-            Err(error) => {
-                let error = ErrorChain(&error).to_string();
-                tracing::error!(error, "journal cannot be opened; reports are answered with 503");
-                writer.refuse_reports(error.clone());
-                open_error = Some(error);
-                StoredReports::new()
-            }
-        };
         let (sender, batches) = sync_channel(MAX_QUEUED_BATCHES);
-        let thread = spawn_worker("journal", move |heartbeat| writer.run(&batches, heartbeat))?;
+        // Without a buffer: the thread knows whether the file was opened in time.
+        let (answer, opened) = sync_channel(0);
+        let thread = spawn_worker("journal", move |heartbeat| {
+            if writer.open(&answer, heartbeat) {
+                writer.run(&batches, heartbeat);
+            }
+        })?;
+        let (stored, open_error) = match opened.recv_timeout(OPEN_LIMIT) {
+            Ok(Ok(stored)) => (stored, None),
+            Ok(Err(error)) if error.is_permanent() => return Err(error),
+            Ok(Err(error)) => (StoredReports::new(), Some(ErrorChain(&error).to_string())),
+            Err(_) => (StoredReports::new(), Some("the disk does not answer".to_owned())),
+        };
+        if let Some(error) = &open_error {
+            tracing::error!(error, "journal cannot be opened; reports are answered with 503");
+        }
         let journal = Self {
             batch: Vec::new(),
             storing: 0,

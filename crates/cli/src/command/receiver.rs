@@ -129,6 +129,10 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
 }
 
 fn create_state_dir(directory: &Path) -> Result<(), CommandError> {
+    // A disk that hangs also blocks the creation of a directory that exists.
+    if directory.is_dir() {
+        return Ok(());
+    }
     let error = match std::fs::create_dir_all(directory) {
         Ok(()) => return Ok(()),
         // The journal logs the error and retries.

@@ -280,3 +280,20 @@ fn a_node_starts_while_the_disk_does_not_answer_and_records_afterwards() {
         fixture.run_text(&["silence", "list"]).contains("maintenance").then_some(())
     });
 }
+
+#[test]
+fn a_node_with_a_receiver_starts_while_the_disk_does_not_answer() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure("[receiver]\ninterval = \"0s\"\n");
+    assert!(fixture.start().stop().success());
+    let mut holder = hold_lease(&fixture, "journal.sqlite");
+    let _node = fixture.start();
+    let status = || fixture.run_text(&["receiver", "status"]);
+    assert!(status().contains("the disk does not answer"), "{}", status());
+    netns.ip(ADD_VIP);
+    wait_for_role(&fixture, "VI_1", "primary");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    wait_for("the journal", || (!status().contains("does not answer")).then_some(()));
+}

@@ -214,9 +214,6 @@ impl Recorder {
         if self.connection.is_some() {
             return Ok(());
         }
-        if let Some(directory) = self.path.parent() {
-            std::fs::create_dir_all(directory)?;
-        }
         let (connection, opened) = open_or_replace(&self.path)?;
         let OpenedHistory { set_aside, .. } = opened;
         if let (Some(aside), Ok(mut all)) = (set_aside, self.health.set_aside.lock()) {

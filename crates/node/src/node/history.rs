@@ -56,7 +56,7 @@ impl Node {
         // A state directory that could not be created at the start has no lock.
         let mut error = self.history.failing();
         if self.lock.is_none() && error.is_none() {
-            self.lock = state_dir::lock(&self.config.state_dir).ok();
+            self.lock = state_dir::lock_if_usable(&self.config.state_dir).ok().flatten();
         }
         if self.store.take_history_damage() {
             self.history.check_for_damage();

@@ -12,7 +12,7 @@ use vipwatch_linux::lock::FileLock;
 
 use super::NodeError;
 
-/// How long the start waits for the disk.
+/// How long the main loop waits for the disk.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 
 /// Creates and locks the state directory. `None` if the disk is full, read-only, failing or does not answer: the node
@@ -30,7 +30,7 @@ pub(super) fn lock_if_usable(directory: &Path) -> Result<Option<FileLock>, NodeE
 }
 
 /// Creates and locks the state directory.
-pub(super) fn lock(directory: &Path) -> Result<FileLock, NodeError> {
+fn lock(directory: &Path) -> Result<FileLock, NodeError> {
     let failed = |source: io::Error| NodeError::StateDir { path: directory.to_owned(), source };
     std::fs::create_dir_all(directory).map_err(failed)?;
     let opened = File::open(directory).map_err(failed)?;

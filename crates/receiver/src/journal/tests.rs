@@ -195,14 +195,43 @@ fn a_journal_that_is_damaged_while_it_is_open_is_replaced_and_the_report_stored(
 #[test]
 fn a_journal_that_cannot_be_opened_refuses_reports_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
-    // A file has the directory's path.
-    let path = directory.path().join("state");
+    // A file has the path of a parent directory.
+    let path = directory.path().join("file");
     std::fs::File::create(&path).unwrap();
-    let (mut journal, stored) = Journal::open(&path, 0).unwrap();
+    let (mut journal, stored) = Journal::open(&path.join("state"), 0).unwrap();
     assert!(stored.is_empty());
     let error = journal.open_error().unwrap().to_owned();
     assert!(error.contains("Not a directory"), "{error}");
     assert_eq!(store_one(&mut journal, "a"), Err(error));
+}
+
+#[test]
+fn a_journal_opens_while_the_disk_does_not_answer_and_reads_the_reports_afterwards() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
+    assert_eq!(store_one(&mut journal, "a"), Ok(1));
+    drop(journal);
+    // A pipe blocks `open` for reading until the other end is open.
+    let lock = directory.path().join("journal.lock");
+    std::fs::remove_file(&lock).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &lock, 0o600.into()).unwrap();
+    let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
+    assert!(stored.is_empty());
+    assert_eq!(journal.open_error(), Some("the disk does not answer"));
+    assert!(journal.store(7, id("b"), ReportedState::Primary));
+    journal.send_batch().unwrap();
+    std::fs::File::options().write(true).open(&lock).unwrap();
+    let mut completions = Vec::new();
+    while completions.len() < 2 {
+        let mut polled = [rustix::event::PollFd::new(&journal, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, None).unwrap();
+        completions.append(&mut journal.take_completions());
+    }
+    let [Completion::Opened(stored), Completion::Stored(result)] = &completions[..] else {
+        panic!("{completions:?}");
+    };
+    assert_eq!(stored[&id("a")].unsettled, [(1, ReportedState::Primary)]);
+    assert_eq!(*result, StoreResult { request_id: 7, seq: Ok(2) });
 }
 
 /// Stores one report, and returns its sequence number or the error.

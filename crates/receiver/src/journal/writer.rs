@@ -3,7 +3,7 @@
 //! [deferred](super::deferred).
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, SyncSender};
 use std::time::{Duration, Instant};
 
 use rusqlite::params;
@@ -17,7 +17,9 @@ use vipwatch_linux::worker::{Heartbeat, beat_every};
 use super::deferred::DeferredRows;
 use super::store::{Store, StoredState, is_damage};
 use super::undelivered::{self, Uncommitted, UndeliveredCleanup};
-use super::{Completion, FILE, FORMAT_VERSION, JournalEntry, JournalError, StoreResult};
+use super::{
+    Completion, FILE, FORMAT_VERSION, JournalEntry, JournalError, StoreResult, StoredReports,
+};
 
 /// Rows after which the writer moves SQLite's write-ahead log into the database file. The first report after a
 /// checkpoint waits for one fsync more, so the writer does not do it after each transaction.
@@ -61,8 +63,7 @@ pub(super) struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// A writer without a file. Call [`Self::use_store`] or [`Self::refuse_reports`] next. The first report gets a
-    /// sequence number above `last_seq`.
+    /// A writer without a file. Call [`Self::open`] next. The first report gets a sequence number above `last_seq`.
     pub(super) fn new(directory: &Path, completions: WakeQueue<Completion>, last_seq: i64) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -86,15 +87,39 @@ impl JournalWriter {
     }
 
     /// Writes to `store` from now on. No report in it has a sequence number above `last_seq`.
-    pub(super) fn use_store(&mut self, store: Store, last_seq: i64) {
+    fn use_store(&mut self, store: Store, last_seq: i64) {
         self.store = Some(store);
         self.was_open = true;
         self.last_seq = self.last_seq.max(last_seq);
     }
 
-    /// Refuses reports with this reason until the file can be opened.
-    pub(super) fn refuse_reports(&mut self, error: String) {
-        self.open_error = error;
+    /// Opens the file and sends the stored reports, or the error; false if another attempt cannot succeed. If the answer is too
+    /// late, the receiver gets them as [`Completion::Opened`].
+    pub(super) fn open(
+        &mut self,
+        answer: &SyncSender<Result<StoredReports, JournalError>>,
+        heartbeat: &Heartbeat,
+    ) -> bool {
+        let _disk = heartbeat.disk();
+        match self.open_store() {
+            Ok((store, StoredState { reports, last_seq })) => {
+                self.use_store(store, last_seq);
+                if let Err(SendError(Ok(reports))) = answer.send(Ok(reports)) {
+                    self.completions.push(Completion::Opened(reports));
+                }
+                true
+            }
+            Err(error) => {
+                self.open_error = ErrorChain(&error).to_string();
+                let is_permanent = error.is_permanent();
+                answer.send(Err(error)).is_err() || !is_permanent
+            }
+        }
+    }
+
+    fn open_store(&self) -> Result<(Store, StoredState), JournalError> {
+        std::fs::create_dir_all(&self.directory)?;
+        Store::open(&self.directory)
     }
 
     /// Writes until [`JournalEntry::Stop`].
@@ -229,10 +254,7 @@ impl JournalWriter {
 
     /// Tries again to open the file.
     fn reopen(&mut self) {
-        let opened = std::fs::create_dir_all(&self.directory)
-            .map_err(JournalError::from)
-            .and_then(|()| Store::open(&self.directory));
-        match opened {
+        match self.open_store() {
             Ok((store, stored)) => {
                 tracing::info!("journal opened; reports are accepted");
                 self.switch_to(store, stored);

@@ -94,8 +94,9 @@ impl DatedFinding {
     /// do not stay as they are. A finding that needs a second audit is young until that.
     pub(crate) fn is_young(&self, entry: &InstanceEntry) -> bool {
         let is_after_transition = || {
-            self.since.elapsed().is_ok_and(|age| age < GRACE)
-                && clock::now().since(entry.role_since) < GRACE
+            // Both times of the wall clock are from before it may have been set.
+            let before = entry.since.duration_since(self.since).unwrap_or_default();
+            clock::now().since(entry.role_since) + before < GRACE
         };
         let is_unconfirmed = || {
             let audited = entry.audit.as_ref().map_or_else(SystemTime::now, |audit| audit.at);
@@ -425,6 +426,23 @@ mod tests {
         assert_eq!(dated(findings(), Some(&last), late, |_| None)[0].since, late);
         let fact = early + Duration::from_secs(5);
         assert_eq!(dated(findings(), Some(&last), late, |_| Some(fact))[0].since, fact);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_does_not_end_the_grace_after_a_transition() {
+        let instance = Arc::new(crate::discovery::example());
+        let mut entry = InstanceEntry::new(instance, Role::Backup, [].into());
+        let mut is_young = |clock: SystemTime, role_age, finding_age| {
+            let [role_age, finding_age] = [role_age, finding_age].map(Duration::from_secs);
+            (entry.since, entry.role_since) = (clock - role_age, clock::now().before(role_age));
+            let finding = Finding::new(FindingKind::MonitorGone, String::new());
+            DatedFinding { finding, since: clock - finding_age }.is_young(&entry)
+        };
+        let (now, hour) = (SystemTime::now(), Duration::from_hours(1));
+        for clock in [now, now - hour, now + hour] {
+            assert!(is_young(clock, 1, 1) && is_young(clock, 1, 3) && is_young(clock, 3, 1));
+            assert!(!is_young(clock, 1, 6) && !is_young(clock, 6, 1));
+        }
     }
 
     #[test]

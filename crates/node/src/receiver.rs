@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use vipwatch_core::InstanceId;
+use vipwatch_core::{InstanceId, Moment};
 use vipwatch_history::{HistoryError, Retention, SetAsideFile, Writer};
-use vipwatch_linux::listen;
 use vipwatch_linux::wake_queue::WakeQueue;
+use vipwatch_linux::{clock, listen};
 use vipwatch_receiver::{
     ListenSource, Receiver, ReceiverError, ReceiverPolicy, ReceiverSettings, ReceiverView,
     RouterReport, SettledReport,
@@ -234,9 +234,7 @@ impl ReceiverService {
         self.last_cleanup = Some(Instant::now());
         let confs = self.config.state_path.join("ha_confs");
         let is_old = |(id, report): &(&InstanceId, &RouterReport)| {
-            report.at.elapsed().is_ok_and(|age| age >= STATE_RETENTION)
-                && !is_known(id)
-                && !confs.join(id.as_str()).exists()
+            age(report) >= STATE_RETENTION && !is_known(id) && !confs.join(id.as_str()).exists()
         };
         let old: Vec<InstanceId> = match self.status.view.lock() {
             Ok(view) => view.instances.iter().filter(is_old).map(|(id, _)| id.clone()).collect(),
@@ -322,6 +320,15 @@ impl ReceiverService {
     }
 }
 
+/// The time since the last report of a router.
+fn age(report: &RouterReport) -> Duration {
+    // Only the wall clock knows a report from before the start of the host.
+    if report.moment == Moment::new(Duration::ZERO) {
+        return report.at.elapsed().unwrap_or_default();
+    }
+    clock::now().since(report.moment)
+}
+
 /// A receiver that is shutting down. The descriptor becomes readable when it has ended.
 #[derive(Debug)]
 pub(crate) struct ReceiverShutdown {
@@ -369,5 +376,28 @@ fn policy(config: &ReceiverConfig, keep_undelivered: u64) -> ReceiverPolicy {
         debounce_interval: config.interval,
         keep_undelivered,
         ..ReceiverPolicy::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wall_clock_that_is_set_does_not_change_the_age_of_a_report() {
+        let now = clock::now();
+        let report = |days: u64, moment| RouterReport {
+            at: SystemTime::now() - Duration::from_hours(24 * days),
+            moment,
+            state: vipwatch_core::debounce::ReportedState::Primary,
+            settled: None,
+            is_held: false,
+            reports: 1,
+            acted_seq: 0,
+        };
+        assert!(age(&report(40, now)) < Duration::from_mins(1));
+        let before_boot = now.before(Duration::MAX);
+        assert!(age(&report(40, before_boot)) >= STATE_RETENTION);
+        assert!(age(&report(20, before_boot)) < STATE_RETENTION);
     }
 }

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use crate::{HistoryError, event, silence};
 
 /// The format that this program reads and writes.
-pub(crate) const VERSION: i64 = 10;
+pub(crate) const VERSION: i64 = 11;
 
 /// The tables of transitions, roles, runs and deliveries.
 ///
@@ -51,6 +51,8 @@ CREATE TABLE run (
     ended     INTEGER,                      -- NULL: it runs, or was killed
     dropped   INTEGER NOT NULL DEFAULT 0,   -- transitions that could not be recorded
     retention INTEGER,                      -- the time of retention when it was seen; NULL: no retention yet
+    ahead     INTEGER,                      -- milliseconds by which the wall clock is ahead of it
+    ahead_since INTEGER,                    -- since when, by the time of retention
     after_seq INTEGER NOT NULL              -- the highest number in use when the run began
 );
 CREATE TABLE unrecorded (

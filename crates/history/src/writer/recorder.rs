@@ -15,13 +15,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, Statement, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Statement, Transaction, params};
 use vipwatch_linux::file::{other_format_text, set_aside};
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::damage::is_damaged;
 use super::dropped::DroppedSpan;
-use super::retention::{Cleanup, RetentionClock};
+use super::retention::{Cleanup, ClockAhead, RetentionClock};
 use super::{
     HEARTBEAT_INTERVAL, Health, OpenedHistory, Retention, RoleRow, StageLatency, StoredTargets,
     WriterMessage, now, open_or_replace, reserve_seq,
@@ -357,18 +357,29 @@ impl Recorder {
         let known = self.rows.take();
         let Self { connection, keep, targets, path, retention, .. } = self;
         let connection = connection.as_mut().ok_or_else(|| HistoryError::Missing(path.clone()))?;
-        if retention.is_none() {
-            let last = "SELECT (SELECT retention FROM run WHERE retention IS NOT NULL ORDER BY id DESC LIMIT 1)";
-            let last = connection.query_row(last, [], |row| row.get(0))?;
-            *retention = Some(RetentionClock::new(last, time, Instant::now()));
-        }
-        let time = retention.as_mut().map_or(time, |known| known.time(time, Instant::now()));
-        let store = "UPDATE run SET retention = ?1 WHERE id = (SELECT max(id) FROM run)";
-        connection.execute(store, [time])?;
+        let clock = if let Some(clock) = retention {
+            clock
+        } else {
+            let last = last_retention(connection)?;
+            retention.insert(RetentionClock::new(last, time, Instant::now()))
+        };
+        let time = clock.time(time, Instant::now());
+        let store = "UPDATE run SET retention = ?1, ahead = ?2, ahead_since = ?3 \
+             WHERE id = (SELECT max(id) FROM run)";
+        connection.execute(store, [time, clock.ahead.least, clock.ahead.since])?;
         let cleanup = Cleanup { connection, keep, targets: targets.as_ref(), time, heartbeat };
         self.rows = cleanup.run(known)?;
         Ok(())
     }
+}
+
+/// The last time of retention; `None` if there was no retention yet.
+fn last_retention(connection: &Connection) -> rusqlite::Result<Option<(i64, ClockAhead)>> {
+    let last = "SELECT retention, ahead, ahead_since FROM run WHERE retention IS NOT NULL \
+         ORDER BY id DESC LIMIT 1";
+    let read =
+        |row: &Row<'_>| Ok((row.get(0)?, ClockAhead { least: row.get(1)?, since: row.get(2)? }));
+    connection.query_row(last, [], read).optional()
 }
 
 impl WriterMessage {

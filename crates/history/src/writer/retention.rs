@@ -3,7 +3,7 @@
 //! received are kept, up to a limit of their own and up to the limit of the file's size. Those beyond it are deleted and
 //! counted.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rusqlite::{Connection, params};
 use vipwatch_linux::worker::Heartbeat;
@@ -20,41 +20,59 @@ const MAX_DELETED_ROWS: i64 = 10_000;
 const IS_UNDELIVERED: &str = "EXISTS (SELECT 1 FROM delivery AS d, json_each(?3) AS name \
      WHERE d.target = name.value AND d.source = 'node' AND d.instance = t.instance AND d.seq < t.seq)";
 
-/// How long the wall clock must have been ahead before retention follows it.
-const AHEAD_PERIOD: Duration = Duration::from_hours(24);
+/// How long the recorder must have run with a wall clock that is ahead before retention follows it.
+const AHEAD_PERIOD: i64 = 24 * 60 * 60 * 1000;
 
 /// How much further ahead the clock may be during [`AHEAD_PERIOD`], in milliseconds.
 const AHEAD_TOLERANCE: i64 = 60_000;
 
-/// The time for the limit of age. A wall clock that is ahead for less than a day deletes nothing, also if that is at the
-/// start.
+/// The time for the limit of age. It counts the time in which the recorder runs, and follows a wall clock that is ahead, for
+/// example after a time in which the host was off, once that has lasted for [`AHEAD_PERIOD`]: a clock that is wrong for a shorter
+/// time deletes nothing, also if that is at the start.
 #[derive(Debug)]
 pub(super) struct RetentionClock {
     began: Instant,
     /// The time at `began`, in milliseconds since the Unix epoch.
     base: i64,
-    /// A later time at `began`, and since when the wall clock has shown it.
-    ahead: Option<(i64, Instant)>,
+    pub(super) ahead: ClockAhead,
+    /// How far the clock was ahead when that was found in this run. More than that begins another period.
+    found: i64,
+}
+
+/// A wall clock that is ahead of retention. The next run continues with it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ClockAhead {
+    /// The smallest number of milliseconds since then; 0 if the clock is not ahead.
+    pub(super) least: i64,
+    /// Since when, by the [`RetentionClock`].
+    pub(super) since: i64,
 }
 
 impl RetentionClock {
     /// `last` is the last [time](Self::time) of an earlier run: its wall clock may have been ahead.
-    pub(super) fn new(last: Option<i64>, wall: i64, began: Instant) -> Self {
-        Self { began, base: last.map_or(wall, |last| last.min(wall)), ahead: None }
+    pub(super) fn new(last: Option<(i64, ClockAhead)>, wall: i64, began: Instant) -> Self {
+        let (last, ahead) = last.unwrap_or((wall, ClockAhead::default()));
+        let base = last.min(wall);
+        Self { began, base, ahead, found: wall - base }
     }
 
     /// The time now, in milliseconds since the Unix epoch; `wall` is that of the wall clock.
     pub(super) fn time(&mut self, wall: i64, now: Instant) -> i64 {
         let age = i64::try_from((now - self.began).as_millis()).unwrap_or(i64::MAX);
-        let found = wall.saturating_sub(age);
-        match self.ahead {
-            _ if found <= self.base => (self.base, self.ahead) = (found, None),
-            Some((ahead, since)) if found <= ahead.saturating_add(AHEAD_TOLERANCE) => {
-                if now - since >= AHEAD_PERIOD {
-                    (self.base, self.ahead) = (found.min(ahead), None);
-                }
+        let time = self.base.saturating_add(age);
+        let found = wall.saturating_sub(time);
+        let is_further = found > self.found.saturating_add(AHEAD_TOLERANCE);
+        if found <= 0 {
+            self.base += found;
+            self.ahead = ClockAhead::default();
+        } else if self.ahead.least == 0 || is_further {
+            (self.found, self.ahead) = (found, ClockAhead { least: found, since: time });
+        } else {
+            self.ahead.least = self.ahead.least.min(found);
+            if time - self.ahead.since >= AHEAD_PERIOD {
+                self.base += self.ahead.least;
+                self.ahead = ClockAhead::default();
             }
-            _ => self.ahead = Some((found, now)),
         }
         self.base.saturating_add(age)
     }
@@ -261,6 +279,8 @@ fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const DAY: i64 = 24 * 60 * 60 * 1000;
@@ -280,7 +300,7 @@ mod tests {
         }
         assert_eq!(clock.time(START + 240_000, began + millis(240_000)), START + 240_000);
         // The next run starts while the clock is ahead.
-        let mut clock = RetentionClock::new(Some(START), START + 30 * DAY, began);
+        let mut clock = RetentionClock::new(Some((START, clock.ahead)), START + 30 * DAY, began);
         assert_eq!(clock.time(START + 30 * DAY, began), START);
     }
 
@@ -297,5 +317,39 @@ mod tests {
         assert_eq!(time(20 * DAY + 2, 2 * DAY - 1), 0);
         assert_eq!(time(20 * DAY + 2, 2 * DAY), 20 * DAY);
         assert_eq!(time(-DAY, 2 * DAY + 1), -DAY);
+    }
+
+    #[test]
+    fn retention_stayed_further_behind_with_each_night_in_which_the_host_was_off() {
+        let began = Instant::now();
+        let mut last = None;
+        for day in 0..30 {
+            let start = START + day * DAY;
+            let mut clock = RetentionClock::new(last, start, began);
+            for minute in 0..=16 * 60 {
+                let age = minute * 60_000;
+                let (wall, now) = (start + age, began + millis(age));
+                let time = clock.time(wall, now);
+                assert!((0..2 * DAY).contains(&(wall - time)), "day {day}: {}", wall - time);
+                last = Some((time, clock.ahead));
+            }
+        }
+    }
+
+    #[test]
+    fn runs_with_a_clock_that_is_ahead_count_together_until_one_with_the_right_clock() {
+        let began = Instant::now();
+        let (mut start, mut last) = (START, None);
+        let mut run = |ahead: i64| {
+            let mut clock = RetentionClock::new(last, start + ahead, began);
+            clock.time(start + ahead, began);
+            start += DAY / 2;
+            let time = clock.time(start + ahead, began + millis(DAY / 2));
+            last = Some((time, clock.ahead));
+            time - start
+        };
+        assert_eq!([0, 30 * DAY, 0, 30 * DAY].map(&mut run), [0; 4]);
+        assert_eq!(run(20 * DAY), 20 * DAY);
+        assert_eq!(run(0), 0);
     }
 }

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::Schema;
+use crate::{RoleKind, Schema};
 
 /// The facts behind a cause. A fact that does not apply, or is not known, is absent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -97,9 +97,9 @@ pub struct CauseEvent {
     /// The sequence number of the transition.
     pub transition: i64,
     /// The role before the transition; null if it was not known.
-    pub from: Option<String>,
+    pub from: Option<RoleKind>,
     /// The role after it.
-    pub to: String,
+    pub to: RoleKind,
     /// The cause.
     #[serde(flatten)]
     pub cause: CauseItem,

@@ -80,7 +80,7 @@ pub struct DrainFailover {
     /// When the node read the change.
     pub at: Timestamp,
     /// The role before.
-    pub from: String,
+    pub from: RoleKind,
     /// The role after.
     pub to: String,
     /// Why the role changed.

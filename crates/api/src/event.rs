@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AddressItem, CauseEvent, CauseItem, ClusterFindingItem, FindingItem, FindingScope, LatencyMap,
-    Schema,
+    RoleKind, Schema,
 };
 
 /// The id of an event: `EPOCH-SEQ`.
@@ -79,9 +79,9 @@ pub struct TransitionEvent {
     /// `neutron`, `keepalived` or `vipwatch`.
     pub origin: String,
     /// The role before; null if it was not known.
-    pub from: Option<String>,
+    pub from: Option<RoleKind>,
     /// The role after.
-    pub to: String,
+    pub to: RoleKind,
     /// Why the node read the role: `start`, `address`, `link`, `namespace`, `resync`, `config`, `advert` or `audit`.
     pub trigger: String,
     /// Why the role changed. In the event stream, an event `cause` follows if it was not known yet.
@@ -120,7 +120,7 @@ pub struct RemovedEvent {
     /// The network namespace; null for the node's own.
     pub netns: Option<String>,
     /// Its last role.
-    pub from: Option<String>,
+    pub from: Option<RoleKind>,
 }
 
 /// The result of an attempt to deliver a notification.

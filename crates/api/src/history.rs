@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{CauseItem, LatencyMap, Schema};
+use crate::{CauseItem, LatencyMap, RoleKind, Schema};
 
 /// A transition in the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct TransitionItem {
     /// The network namespace; null for the node's own.
     pub netns: Option<String>,
     /// The role before; null if it was not known.
-    pub from: Option<String>,
+    pub from: Option<RoleKind>,
     /// The role after, or `removed` for an instance that is no longer configured.
     pub to: String,
     /// Why the node read the role: `start`, `address`, `link`, `namespace`, `resync`, `config`, `advert` or `audit`.

@@ -185,7 +185,7 @@ pub(crate) fn transition(seq: i64, time: &str, id: &str, to: &str) -> Transition
         at: at(time),
         id: id.to_owned(),
         netns: None,
-        from: Some(if to == "primary" { "backup" } else { "primary" }.to_owned()),
+        from: Some(if to == "primary" { RoleKind::Backup } else { RoleKind::Primary }),
         to: to.to_owned(),
         trigger: "address".to_owned(),
         cause: cause(if to == "primary" { "preempted-peer" } else { "peer-silent" }),

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use rusqlite::{Connection, Transaction, params};
 use strum::{EnumString, IntoStaticStr};
+use vipwatch_core::EventKind;
 
 use crate::HistoryError;
 use crate::writer::{MessageSender, WriterMessage};
@@ -55,7 +56,7 @@ pub struct ConcludedRow {
     /// How it was concluded: `delivered`, `given-up`, `superseded` or `filtered`.
     pub outcome: &'static str,
     /// What the target received last; `None` if it has received nothing.
-    pub role: Option<&'static str>,
+    pub role: Option<EventKind>,
     /// Number of missed notifications that the target was informed of.
     pub reported_missed: u32,
 }
@@ -70,7 +71,7 @@ pub struct StoredDelivery {
     /// How it was concluded.
     pub outcome: String,
     /// What the target received last; `None` if it has received nothing.
-    pub role: Option<String>,
+    pub role: Option<EventKind>,
     /// Number of notifications that retention deleted before the target received them.
     pub missed: u32,
 }
@@ -250,7 +251,7 @@ impl DeliveryChanges {
                         instance,
                         seq,
                         outcome,
-                        role,
+                        role.map(EventKind::as_str),
                         at
                     ])?;
                 }
@@ -290,7 +291,7 @@ pub(crate) fn stored_deliveries(
             key: DeliveryKey { target, source, instance: row.get(2)? },
             seq: row.get(3)?,
             outcome: row.get(4)?,
-            role: row.get(5)?,
+            role: row.get::<_, Option<String>>(5)?.as_deref().and_then(EventKind::from_word),
             missed: row.get(6)?,
         });
     }

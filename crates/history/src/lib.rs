@@ -20,6 +20,8 @@ pub mod writer;
 
 use std::path::PathBuf;
 
+use vipwatch_core::RoleKind;
+
 pub use delivery::{
     ConcludedRow, DeliveryKey, DeliverySource, DeliveryStore, MissedNotifications, StoredDelivery,
     StoredPosition,
@@ -35,8 +37,8 @@ pub use writer::{
 /// The name of the history file in the state directory.
 pub const FILE: &str = "history.sqlite";
 
-/// The role of an instance that is no longer configured, in its last record.
-pub const REMOVED: &str = "removed";
+/// The word for `None` in [`Record::to`].
+const REMOVED: &str = "removed";
 
 /// One transition: a change of an instance's role.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,9 +52,9 @@ pub struct Record {
     /// The network namespace of the instance; `None` for the node's own namespace.
     pub netns: Option<String>,
     /// The role before; `None` if it was not known.
-    pub from: Option<String>,
-    /// The role after; [`REMOVED`] if the instance is no longer configured.
-    pub to: String,
+    pub from: Option<RoleKind>,
+    /// The role after; `None` if the instance is no longer configured.
+    pub to: Option<RoleKind>,
     /// Why the node read the role, for example `address` or `start`.
     pub trigger: String,
     /// Why the role changed; `None` if the row was written before that was known.

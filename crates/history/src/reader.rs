@@ -6,9 +6,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
+use vipwatch_core::RoleKind;
 
 use crate::delivery::{DeliverySource, StoredPosition};
-use crate::{CauseRecord, FILE, HistoryError, Latencies, Record, schema};
+use crate::{CauseRecord, FILE, HistoryError, Latencies, REMOVED, Record, schema};
 
 /// Maximum size of a reader's page cache in KiB. SQLite's default is 2,000 KiB, and each client that reads the history
 /// slowly has a reader.
@@ -60,13 +61,13 @@ pub struct HistoryEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastRole {
     /// The role.
-    pub role: String,
+    pub role: RoleKind,
     /// The time since which the instance has this role, in milliseconds since the Unix epoch.
     pub since: i64,
     /// The sequence number of its last transition, which retention may have deleted.
     pub seq: i64,
     /// The role before that transition; `None` if it was not known, or the transition was deleted.
-    pub from: Option<String>,
+    pub from: Option<RoleKind>,
     /// The trigger of that transition; `None` if it was deleted.
     pub trigger: Option<String>,
     /// Its cause; `None` if it was not known yet, or the transition was deleted.
@@ -270,19 +271,27 @@ fn record_from_row(row: &Row<'_>) -> rusqlite::Result<Record> {
         at: row.get(1)?,
         instance: row.get(2)?,
         netns: row.get(3)?,
-        from: row.get(4)?,
-        to: row.get(5)?,
+        from: known_role(row.get(4)?),
+        to: match row.get::<_, String>(5)?.as_str() {
+            REMOVED => None,
+            word => Some(RoleKind::from_word(word).unwrap_or(RoleKind::Unknown)),
+        },
         trigger: row.get(6)?,
         reason: row.get(7)?,
         cause: cause_from_columns(row.get(8)?, row.get(9)?),
     })
 }
 
+/// `None` without a word, and for one that is no role.
+fn known_role(word: Option<String>) -> Option<RoleKind> {
+    RoleKind::from_word(&word?)
+}
+
 fn cause_from_columns(word: Option<String>, evidence: Option<String>) -> Option<CauseRecord> {
     Some(CauseRecord { word: word?, evidence: evidence.unwrap_or_else(|| "{}".to_owned()) })
 }
 
-/// The last known role of each instance.
+/// The last known role of each instance. A row with an unknown word is left out.
 pub(crate) fn last_roles(
     connection: &Connection,
 ) -> Result<BTreeMap<String, LastRole>, HistoryError> {
@@ -291,17 +300,18 @@ pub(crate) fn last_roles(
          transition.cause, transition.evidence FROM role LEFT JOIN transition ON transition.seq = role.seq",
     )?;
     let rows = statement.query_map([], |row| {
+        let Some(role) = known_role(row.get(1)?) else { return Ok(None) };
         let last = LastRole {
-            role: row.get(1)?,
+            role,
             since: row.get(2)?,
             seq: row.get(3)?,
-            from: row.get(4)?,
+            from: known_role(row.get(4)?),
             trigger: row.get(5)?,
             cause: cause_from_columns(row.get(6)?, row.get(7)?),
         };
-        Ok((row.get(0)?, last))
+        Ok(Some((row.get(0)?, last)))
     })?;
-    Ok(rows.collect::<Result<BTreeMap<_, _>, _>>()?)
+    Ok(rows.filter_map(Result::transpose).collect::<Result<_, _>>()?)
 }
 
 /// Opens a file that cannot be written because its disk is full or read-only; `None` if it cannot be read
@@ -377,6 +387,21 @@ mod tests {
         assert_eq!(reader.flaps(0, i64::MAX).unwrap()[0].transitions, 2);
     }
 
+    #[test]
+    fn a_stored_word_that_is_no_role_is_ignored() {
+        let steps = [("a", Some("backup"), "primary"), ("b", Some("backup"), "primary")];
+        let (directory, reader) = recorded(&steps);
+        let change = "UPDATE role SET role = 'leader' WHERE instance = 'b'; \
+             UPDATE transition SET from_role = 'leader', to_role = 'leader' WHERE instance = 'b'";
+        let connection = Connection::open(directory.path().join(FILE)).unwrap();
+        connection.execute_batch(change).unwrap();
+        let roles = reader.last_roles().unwrap();
+        assert_eq!(roles.keys().collect::<Vec<_>>(), ["a"]);
+        assert_eq!((roles["a"].role, roles["a"].from), (RoleKind::Primary, Some(RoleKind::Backup)));
+        let last = reader.last_transition("b").unwrap().unwrap();
+        assert_eq!((last.from, last.to), (None, Some(RoleKind::Unknown)));
+    }
+
     /// A history with these steps of instances, ten milliseconds apart.
     fn recorded(steps: &[(&str, Option<&str>, &str)]) -> (tempfile::TempDir, Reader) {
         let directory = tempfile::tempdir().unwrap();
@@ -389,8 +414,8 @@ mod tests {
                 at: seq * 10,
                 instance: (*instance).to_owned(),
                 netns: None,
-                from: from.map(str::to_owned),
-                to: (*to).to_owned(),
+                from: from.and_then(RoleKind::from_word),
+                to: RoleKind::from_word(to),
                 trigger: trigger.to_owned(),
                 reason: None,
                 cause: None,
@@ -418,8 +443,8 @@ mod tests {
         assert_eq!(reader.flaps(0, 20).unwrap()[0].transitions, 1);
         assert_eq!(reader.last_seq().unwrap(), 4);
         let roles = reader.last_roles().unwrap();
-        assert_eq!((roles["a"].role.as_str(), roles["a"].since), ("backup", 30));
-        assert_eq!((roles["b"].role.as_str(), roles["b"].since), ("primary", 40));
+        assert_eq!((roles["a"].role, roles["a"].since), (RoleKind::Backup, 30));
+        assert_eq!((roles["b"].role, roles["b"].since), (RoleKind::Primary, 40));
     }
 
     #[test]
@@ -436,7 +461,7 @@ mod tests {
                     instance: instance.to_owned(),
                     netns: None,
                     from: None,
-                    to: "primary".to_owned(),
+                    to: Some(RoleKind::Primary),
                     trigger: "start".to_owned(),
                     reason: Some("why".to_owned()),
                     cause: None,

@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rusqlite::Connection;
+use vipwatch_core::RoleKind;
 use vipwatch_linux::clock::unix_millis_now as now;
 use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::spawn_worker;
@@ -147,7 +148,7 @@ pub(crate) struct StageLatency {
 #[derive(Debug)]
 pub(crate) struct RoleRow {
     instance: String,
-    role: String,
+    role: RoleKind,
     since: i64,
     /// The sequence number of the last transition.
     seq: i64,
@@ -280,8 +281,7 @@ impl Writer {
     }
 
     /// Stores the role of an instance since `since`, with the last transition `seq`, without recording a transition.
-    pub fn store_last_role(&self, instance: String, role: &str, since: i64, seq: i64) {
-        let role = role.to_owned();
+    pub fn store_last_role(&self, instance: String, role: RoleKind, since: i64, seq: i64) {
         if !self.send(WriterMessage::StoreLastRole(Box::new(RoleRow {
             instance,
             role,

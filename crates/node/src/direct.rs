@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use vipwatch_api::AnswerSource;
-use vipwatch_core::{Fault, Role, RoleKind};
+use vipwatch_core::{Fault, Role};
 use vipwatch_history::{LastRole, Reader};
 use vipwatch_linux::clock;
 
@@ -80,7 +80,7 @@ pub fn receiver_context(config: &Config) -> ApiContext {
 /// The time in the history, if the instance still has the role that the history has; else the Unix epoch,
 /// which stands for an unknown time.
 fn since(role: &Role, stored: Option<&LastRole>) -> SystemTime {
-    let same = stored.filter(|last| RoleKind::from_word(&last.role) == Some(role.kind()));
+    let same = stored.filter(|last| last.role == role.kind());
     same.map_or(UNIX_EPOCH, |last| time_from_millis(last.since))
 }
 

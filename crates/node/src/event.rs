@@ -9,7 +9,7 @@ use vipwatch_api::{
     FindingScope, FindingState, LatencyMap, NodeEvent, RemovedEvent, Schema, Timestamp,
     TransitionEvent, timestamp_from_millis,
 };
-use vipwatch_core::Cause;
+use vipwatch_core::{Cause, RoleKind};
 use vipwatch_history::{HistoryEntry, Latencies, Record, SequenceEntry, Stage};
 use vipwatch_linux::clock::unix_millis;
 
@@ -56,7 +56,7 @@ impl NodeIdentity {
         instance: Option<&InstanceConfig>,
     ) -> Option<NodeEvent> {
         match entry {
-            SequenceEntry::Transition(row) if row.record.to == REMOVED => {
+            SequenceEntry::Transition(row) if row.record.to.is_none() => {
                 Some(NodeEvent::Removed(self.removed(&row.record)))
             }
             SequenceEntry::Transition(row) => {
@@ -81,7 +81,7 @@ impl NodeIdentity {
             at: timestamp_from_millis(record.at),
             id: record.instance.clone(),
             netns: record.netns.clone(),
-            from: record.from.clone(),
+            from: record.from,
         }
     }
 
@@ -104,7 +104,7 @@ impl NodeIdentity {
             netns: record.netns,
             origin: instance.map_or("", |instance| instance.origin.word()).to_owned(),
             from: record.from,
-            to: record.to,
+            to: record.to.unwrap_or(RoleKind::Unknown),
             trigger: record.trigger,
             cause: recorded_cause_item(record.cause.as_ref()),
             reason: record.reason,
@@ -125,8 +125,8 @@ impl NodeIdentity {
             at: time(SystemTime::now()),
             id: transition.instance.id.to_string(),
             transition: transition.seq,
-            from: transition.from.map(|from| from.word().to_owned()),
-            to: transition.to.as_str().to_owned(),
+            from: transition.from,
+            to: transition.to.kind(),
             cause: cause_item(Some(cause)),
         }
     }

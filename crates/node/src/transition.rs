@@ -50,7 +50,7 @@ impl Transition {
         (!self.is_repeated).then_some(self.read_at)
     }
 
-    /// The row for the history, which stores roles and causes as words.
+    /// The row for the history, which stores causes as words.
     pub fn record(&self) -> Record {
         let reason = self.to.reason();
         Record {
@@ -58,8 +58,8 @@ impl Transition {
             at: millis(self.at),
             instance: self.instance.id.to_string(),
             netns: self.instance.netns.as_ref().map(ToString::to_string),
-            from: self.from.map(|from| from.word().to_owned()),
-            to: self.to.as_str().to_owned(),
+            from: self.from,
+            to: Some(self.to.kind()),
             trigger: self.trigger.as_str().to_owned(),
             reason: (!reason.is_empty()).then_some(reason),
             cause: self.cause.as_deref().map(cause_record),

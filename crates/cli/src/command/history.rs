@@ -6,7 +6,7 @@ mod flaps;
 use std::collections::VecDeque;
 
 use vipwatch_api::{
-    CauseItem, EventId, GapItem, GapReason, HistoryDocument, HistoryFilter, TimelineItem,
+    CauseItem, EventId, GapItem, GapReason, HistoryDocument, HistoryFilter, RoleKind, TimelineItem,
     TransitionItem,
 };
 
@@ -174,7 +174,7 @@ impl TextTable {
                 style.precise_time(item.at),
                 item.id.clone(),
                 some(&item.netns),
-                some(&item.from),
+                item.from.map_or("", RoleKind::word).to_owned(),
                 item.to.clone(),
                 item.cause.text_or(&item.trigger).to_owned(),
                 some(&item.reason),
@@ -185,7 +185,7 @@ impl TextTable {
         self.row(vec![
             style.time(item.at),
             item.id.clone(),
-            change_text(item.from.as_deref(), &item.to),
+            change_text(item.from.map(RoleKind::word), &item.to),
             // The sentence would not fit: `-o wide` and `show` have it.
             match &item.reason {
                 Some(reason) => format!("{}: {reason}", item.cause.word_or(&item.trigger)),

@@ -20,7 +20,7 @@ use crate::support::{
 
 fn is_transition_to(event: &StreamEvent, role: &str) -> bool {
     event.name == "transition"
-        && serde_json::from_str::<TransitionEvent>(&event.data).unwrap().to == role
+        && serde_json::from_str::<TransitionEvent>(&event.data).unwrap().to.word() == role
 }
 
 /// The sequence numbers of the events, which have the epoch of the node.
@@ -145,7 +145,7 @@ fn an_instance_that_is_no_longer_configured_is_reported_as_removed() {
     write(&fixture.keepalived_conf(), &text);
     let removed = stream.wait_for_event("the removal", |event| event.name == "removed");
     let removed: RemovedEvent = serde_json::from_str(&removed.data).unwrap();
-    assert_eq!((removed.id.as_str(), removed.from.as_deref()), ("DB", Some("backup")));
+    assert_eq!((removed.id.as_str(), removed.from), ("DB", Some(vipwatch_api::RoleKind::Backup)));
 }
 
 #[test]

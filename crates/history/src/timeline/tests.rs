@@ -182,7 +182,7 @@ fn record(seq: i64, at: i64) -> Record {
         instance: "a".to_owned(),
         netns: None,
         from: None,
-        to: "primary".to_owned(),
+        to: Some(vipwatch_core::RoleKind::Primary),
         trigger: "address".to_owned(),
         reason: None,
         cause: None,

@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, Row, Statement, Transaction, params};
+use vipwatch_core::RoleKind;
 use vipwatch_linux::file::{other_format_text, set_aside};
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
@@ -469,26 +470,22 @@ impl<'t> Statements<'t> {
         let Record { seq, at, instance, netns, from, to, trigger, reason, cause } = &entry.record;
         let evidence = cause.as_ref().map(|cause| &cause.evidence);
         let cause = cause.as_ref().map(|cause| &cause.word);
+        let (from, role) = (from.map(RoleKind::word), to.map(RoleKind::word));
+        let to = role.unwrap_or(REMOVED);
         let [file, announce, hook, webhook, agent] = entry.latencies.0;
         self.insert_transition.execute(params![
             seq, at, instance, netns, from, to, trigger, reason, cause, evidence, file, announce,
             hook, webhook, agent
         ])?;
-        if to == REMOVED {
-            self.delete_role(instance)?;
-        } else {
-            self.update_role.execute(params![instance, to, at, seq])?;
-        }
+        match role {
+            None => self.delete_role.execute([instance])?,
+            Some(role) => self.update_role.execute(params![instance, role, at, seq])?,
+        };
         Ok(())
     }
 
     fn set_cause(&mut self, seq: i64, cause: &CauseRecord) -> rusqlite::Result<()> {
         self.set_cause.execute(params![seq, cause.word, cause.evidence])?;
-        Ok(())
-    }
-
-    fn delete_role(&mut self, instance: &str) -> rusqlite::Result<()> {
-        self.delete_role.execute([instance])?;
         Ok(())
     }
 
@@ -500,7 +497,7 @@ impl<'t> Statements<'t> {
 
     fn store_last_role(&mut self, row: &RoleRow) -> rusqlite::Result<()> {
         let RoleRow { instance, role, since, seq } = row;
-        self.replace_role.execute(params![instance, role, since, seq])?;
+        self.replace_role.execute(params![instance, role.word(), since, seq])?;
         Ok(())
     }
 }

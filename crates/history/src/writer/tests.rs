@@ -16,8 +16,8 @@ fn record(instance: &str, at: i64, to: &str) -> Record {
         at,
         instance: instance.to_owned(),
         netns: Some("blue".to_owned()),
-        from: Some("backup".to_owned()),
-        to: to.to_owned(),
+        from: Some(RoleKind::Backup),
+        to: RoleKind::from_word(to),
         trigger: "address".to_owned(),
         reason: None,
         cause: None,
@@ -126,7 +126,7 @@ fn the_last_role_of_an_instance_is_kept_when_its_transitions_are_deleted() {
     writer.record(record("a", now(), "primary"), Latencies::default());
     drop(writer);
     let last = Reader::open(directory.path()).unwrap().last_roles().unwrap().remove("a").unwrap();
-    assert_eq!((last.role.as_str(), last.since), ("primary", old));
+    assert_eq!((last.role, last.since), (RoleKind::Primary, old));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn last_seq(directory: &Path) -> i64 {
 fn sequence_numbers_continue_above_those_of_stored_roles() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
-    writer.store_last_role("a".to_owned(), "primary", 1, 7_000_000);
+    writer.store_last_role("a".to_owned(), RoleKind::Primary, 1, 7_000_000);
     drop(writer);
     assert!(last_seq(directory.path()) >= 7_000_000);
 }
@@ -380,7 +380,7 @@ fn roles_and_sequence_numbers_are_read_from_a_file_that_cannot_be_written() {
     std::fs::create_dir(odd.join(format!("{FILE}-shm"))).unwrap();
     let (_writer, opened) = Writer::open(&odd, Retention::default()).unwrap();
     assert!(opened.open_error.is_some());
-    assert_eq!(opened.roles["a"].role, "primary");
+    assert_eq!(opened.roles["a"].role, RoleKind::Primary);
     assert!(opened.last_seq >= transition.seq, "{}", opened.last_seq);
 }
 

@@ -52,12 +52,11 @@ impl RecentTransitions {
 
     /// Adds a transition of this run.
     pub(super) fn add(&self, transition: &Transition) {
-        let Some(to) = RoleKind::from_word(transition.to.as_str()) else { return };
         let kept = KeptTransition {
             seq: transition.seq,
             at: millis(transition.at),
-            from: transition.from.and_then(|from| RoleKind::from_word(from.word())),
-            to,
+            from: transition.from,
+            to: transition.to.kind(),
             cause: transition.cause.as_deref().map(|cause| Cow::Borrowed(cause.kind.as_str())),
         };
         self.lock().entry(transition.instance.id.clone()).or_default().add(kept);
@@ -137,12 +136,11 @@ impl InstanceTransitions {
 impl KeptTransition {
     /// `None` for a removal, which is no role.
     fn of_record(record: &Record) -> Option<Self> {
-        let from = record.from.as_deref();
         Some(Self {
             seq: record.seq,
             at: record.at,
-            from: from.and_then(RoleKind::from_word),
-            to: RoleKind::from_word(&record.to)?,
+            from: record.from,
+            to: record.to?,
             cause: recorded_cause_item(record.cause.as_ref()).cause.map(Cow::Owned),
         })
     }

@@ -36,16 +36,14 @@ pub(super) struct LastRunRole {
     pub(super) cause: Option<Arc<Cause>>,
 }
 
-/// Turns the stored words into roles. A row with an unknown word is ignored.
+/// Turns the stored words into triggers and causes.
 pub(super) fn last_run(rows: BTreeMap<String, LastRole>) -> BTreeMap<String, LastRunRole> {
-    let roles = rows.into_iter().filter_map(|(id, row)| {
-        let kind = RoleKind::from_word(&row.role)?;
+    let roles = rows.into_iter().map(|(id, row)| {
         let since = time_from_millis(row.since);
-        let from = row.from.as_deref().and_then(RoleKind::from_word);
         let trigger =
             row.trigger.as_deref().and_then(|word| word.parse().ok()).unwrap_or(Trigger::Start);
         let cause = row.cause.as_ref().and_then(recorded_cause).map(Arc::new);
-        Some((id, LastRunRole { kind, since, seq: row.seq, from, trigger, cause }))
+        (id, LastRunRole { kind: row.role, since, seq: row.seq, from: row.from, trigger, cause })
     });
     roles.collect()
 }
@@ -101,7 +99,7 @@ impl Node {
     /// deliveries.
     fn restate(&self) {
         for (id, entry) in &self.store.view().entries {
-            let (role, since) = (entry.role.as_str(), millis(entry.since));
+            let (role, since) = (entry.role.kind(), millis(entry.since));
             self.history.store_last_role(id.to_string(), role, since, entry.seq);
         }
         self.notifier.store_again();
@@ -174,26 +172,5 @@ mod tests {
         assert_eq!(problem(&["discovery"]), Some((false, text)));
         let text = "no progress for 10 s in `audit`, `history`: the disk may not answer".to_owned();
         assert_eq!(problem(&["audit", "history"]), Some((true, text)));
-    }
-
-    #[test]
-    fn a_stored_word_that_is_no_role_is_ignored() {
-        let row = |role: &str| LastRole {
-            role: role.to_owned(),
-            since: 5_000,
-            seq: 7,
-            from: Some("backup".to_owned()),
-            trigger: Some("address".to_owned()),
-            cause: None,
-        };
-        let rows = [("a", row("primary")), ("b", row("leader"))];
-        let roles = last_run(rows.map(|(id, row)| (id.to_owned(), row)).into());
-        let ids: Vec<&str> = roles.keys().map(String::as_str).collect();
-        assert_eq!((ids, roles["a"].kind), (vec!["a"], RoleKind::Primary));
-        assert_eq!(
-            (roles["a"].from, roles["a"].trigger),
-            (Some(RoleKind::Backup), Trigger::Address)
-        );
-        assert_eq!(millis(roles["a"].since), 5_000);
     }
 }

@@ -87,7 +87,7 @@ impl Node {
         };
         for id in ids {
             match reader.last_transition(id.as_str()) {
-                Ok(Some(record)) if record.to == REMOVED => {
+                Ok(Some(record)) if record.to.is_none() => {
                     self.notify_removal(id, record, NotifyOrder::AfterBacklog);
                 }
                 Ok(_) => self.notifier.forget(DeliverySource::Node, None, &id),
@@ -107,9 +107,8 @@ impl Node {
         order: NotifyOrder,
     ) {
         let seq = self.next_seq();
-        let from = from.word().to_owned();
         let (netns, address) = (instance.map(netns_name), instance.map(addresses));
-        tracing::info!(seq, instance = %id, netns, address, from, "instance removed");
+        tracing::info!(seq, instance = %id, netns, address, from = from.word(), "instance removed");
         let netns = instance.and_then(|instance| instance.netns.as_ref());
         let record = Record {
             seq,
@@ -117,7 +116,7 @@ impl Node {
             instance: id.to_string(),
             netns: netns.map(ToString::to_string),
             from: Some(from),
-            to: REMOVED.to_owned(),
+            to: None,
             trigger: Trigger::Config.as_str().to_owned(),
             reason: None,
             cause: None,

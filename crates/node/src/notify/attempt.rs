@@ -222,7 +222,7 @@ mod tests {
                 instance: format!("i{seq}"),
                 netns: None,
                 from: None,
-                to: "primary".to_owned(),
+                to: Some(vipwatch_core::RoleKind::Primary),
                 trigger: "address".to_owned(),
                 reason: None,
                 cause: None,

@@ -162,7 +162,7 @@ mod tests {
             instance: "a".to_owned(),
             netns: None,
             from: None,
-            to: "primary".to_owned(),
+            to: Some(vipwatch_core::RoleKind::Primary),
             trigger: "address".to_owned(),
             reason: None,
             cause: None,

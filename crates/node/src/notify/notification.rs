@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use vipwatch_api::{FindingEvent, FindingState, NotificationBody};
-use vipwatch_core::{Conclusion, EventKind, InstanceId, Moment, RoleKind};
+use vipwatch_core::{Conclusion, EventKind, InstanceId, Moment};
 use vipwatch_history::{DeliverySource, Latencies, Record, Stage};
 use vipwatch_linux::clock;
 use vipwatch_linux::wake_queue::WakeQueue;
 
 use crate::discovery::InstanceConfig;
-use crate::event::{NodeIdentity, REMOVED};
+use crate::event::NodeIdentity;
 use crate::transition::{micros, time_from_millis};
 
 /// What a notification is about. Of the notifications about one subject, a newer one may replace an older one.
@@ -148,8 +148,7 @@ impl Notification for RecordedTransition {
     }
 
     fn kind(&self) -> EventKind {
-        let kind = EventKind::from_word(&self.record.to);
-        kind.unwrap_or(EventKind::Role(RoleKind::Unknown))
+        self.record.to.map_or(EventKind::Removed, EventKind::Role)
     }
 
     fn at(&self) -> SystemTime {
@@ -165,7 +164,7 @@ impl Notification for RecordedTransition {
     }
 
     fn body(&self, identity: &NodeIdentity) -> NotificationBody {
-        if self.record.to == REMOVED {
+        if self.record.to.is_none() {
             return NotificationBody::Removed(identity.removed(&self.record));
         }
         let instance = self.instance.as_deref();

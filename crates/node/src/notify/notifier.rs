@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use vipwatch_api::TargetItem;
 use vipwatch_core::notification::Concluded;
-use vipwatch_core::{Conclusion, EventKind, InstanceId};
+use vipwatch_core::{Conclusion, InstanceId};
 use vipwatch_history::{DeliverySource, StoredDelivery, StoredTargets};
 use vipwatch_linux::clock;
 
@@ -73,11 +73,10 @@ impl Notifier {
         let mut table = TargetTable::default();
         for row in stored {
             let Some(subject) = Subject::from_stored_text(&row.key.instance) else { continue };
-            let delivered = row.role.as_deref().and_then(EventKind::from_word);
             let concluded = Concluded {
                 seq: row.seq,
                 conclusion: row.outcome.parse().unwrap_or(Conclusion::Filtered),
-                delivered: delivered.filter(|_| !is_uncertain),
+                delivered: row.role.filter(|_| !is_uncertain),
             };
             let subjects = table.unused.entry((row.key.source, row.key.target)).or_default();
             let stored = StoredSubject { concluded, missed: row.missed };

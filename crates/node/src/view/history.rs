@@ -7,7 +7,7 @@ use vipwatch_api::{
     ErrorCode, GapItem, GapReason, HistoryFilter, ProblemDocument, TimelineItem, Timestamp,
     TransitionItem, timestamp_from_millis,
 };
-use vipwatch_core::InstanceId;
+use vipwatch_core::{InstanceId, RoleKind};
 use vipwatch_history::{
     GapCause, HistoryEntry, HistoryError, HistoryGap, HistoryItem, Query, Reader, Timeline,
 };
@@ -16,7 +16,7 @@ use vipwatch_linux::clock::unix_millis_now;
 use super::instances::unknown_instance;
 use super::{ApiContext, history_problem, read_history};
 use crate::cause::recorded_cause_item;
-use crate::event::latency_map;
+use crate::event::{REMOVED, latency_map};
 use crate::selection::Selection;
 
 /// Maximum number of entries of one page.
@@ -116,7 +116,7 @@ pub(super) fn transition_item(entry: HistoryEntry) -> TransitionItem {
         id: record.instance,
         netns: record.netns,
         from: record.from,
-        to: record.to,
+        to: record.to.map_or(REMOVED, RoleKind::word).to_owned(),
         trigger: record.trigger,
         cause: recorded_cause_item(record.cause.as_ref()),
         reason: record.reason,
@@ -135,7 +135,7 @@ mod tests {
     fn the_history_of_an_id_or_address_that_no_instance_has_is_an_unknown_instance() {
         let directory = tempfile::tempdir().unwrap();
         let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
-        writer.store_last_role("VI_1".to_owned(), "backup", 0, 1);
+        writer.store_last_role("VI_1".to_owned(), RoleKind::Backup, 0, 1);
         drop(writer);
         let config = Config { state_dir: directory.path().to_owned(), ..Config::default() };
         let context = crate::direct::history_context(&config);

@@ -227,7 +227,7 @@ fn an_instance_has_the_last_advert_of_another_node_and_its_last_failover() {
     let peer = DrainPeer { source: "192.0.2.3".to_owned(), at: at(), advertising: false };
     let failover = DrainFailover {
         at: at(),
-        from: "backup".to_owned(),
+        from: RoleKind::Backup,
         to: "primary".to_owned(),
         cause: CauseItem::default(),
     };

@@ -108,10 +108,9 @@ fn read_failovers(node: &Client) -> Result<BTreeMap<String, DrainFailover>, Clie
     let mut failovers = BTreeMap::new();
     for item in node.history(&filter)? {
         let TimelineItem::Transition(transition) = item? else { continue };
-        let primary = RoleKind::Primary.word();
         // Without a role before, the node has just begun to follow the instance.
         let Some(from) = transition.from else { continue };
-        if from == primary || transition.to == primary {
+        if from == RoleKind::Primary || transition.to == RoleKind::Primary.word() {
             let (at, to, cause) = (transition.at, transition.to, transition.cause);
             failovers.insert(transition.id, DrainFailover { at, from, to, cause });
         }

@@ -53,7 +53,7 @@ fn failover_text(instance: &DrainInstance, style: &Style) -> String {
     let cause = failover.cause.cause.as_deref().unwrap_or("cause not known");
     if style.is_wide {
         let time = style.time(failover.at);
-        return format!("{time}: {} → {} ({cause})", failover.from, failover.to);
+        return format!("{time}: {} → {} ({cause})", failover.from.word(), failover.to);
     }
     format!("{} ago: {cause}", style.age(failover.at))
 }

@@ -30,7 +30,7 @@ fn facts(is_drained: bool) -> DrainFacts {
             "VI_1".to_owned(),
             DrainFailover {
                 at: samples::at("13:00:00"),
-                from: "backup".to_owned(),
+                from: RoleKind::Backup,
                 to: "primary".to_owned(),
                 cause: samples::cause("preempted-peer"),
             },

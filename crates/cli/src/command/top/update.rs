@@ -3,7 +3,7 @@
 
 use vipwatch_api::{
     CauseEvent, CauseItem, DeliveryEvent, FailureItem, FindingEvent, FindingState, LatencyMap,
-    NodeEvent, RemovedEvent, RoleKind, TimelineItem, TransitionEvent, TransitionItem,
+    NodeEvent, RemovedEvent, TimelineItem, TransitionEvent, TransitionItem,
 };
 use vipwatch_history::Stage;
 
@@ -37,7 +37,7 @@ impl NodeData {
         if event.seq <= instance.seq {
             return;
         }
-        instance.role = RoleKind::from_word(&event.to).unwrap_or(RoleKind::Unknown);
+        instance.role = event.to;
         instance.reason = event.reason;
         instance.since = Some(event.at);
         instance.seq = event.seq;
@@ -162,8 +162,8 @@ fn transition_item(event: &TransitionEvent) -> TransitionItem {
         at: event.at,
         id: event.id.clone(),
         netns: event.netns.clone(),
-        from: event.from.clone(),
-        to: event.to.clone(),
+        from: event.from,
+        to: event.to.word().to_owned(),
         trigger: event.trigger.clone(),
         cause: event.cause.clone(),
         reason: event.reason.clone(),

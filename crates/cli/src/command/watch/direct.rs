@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use vipwatch_api::{
     AddressItem, CauseItem, ErrorCode, LatencyMap, NodeEvent, ProblemDocument, RemovedEvent,
-    Schema, Timestamp, TransitionEvent,
+    RoleKind, Schema, Timestamp, TransitionEvent,
 };
-use vipwatch_core::role::AddressState;
+use vipwatch_core::role::{AddressState, Role};
 use vipwatch_node::config::Listen;
 use vipwatch_node::discovery::InstanceConfig;
 use vipwatch_node::discovery::read_processes;
@@ -84,7 +84,7 @@ struct Followed(BTreeMap<String, FollowedInstance>);
 
 #[derive(Debug)]
 struct FollowedInstance {
-    role: String,
+    role: RoleKind,
     netns: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Followed {
     /// Adds the event of a change of role.
     fn add_change(&mut self, change: &RoleChange, events: &mut Vec<NodeEvent>) {
         let netns = change.instance.netns.as_ref().map(ToString::to_string);
-        let role = change.to.as_str().to_owned();
+        let role = change.to.kind();
         self.0.insert(change.instance.id.to_string(), FollowedInstance { role, netns });
         events.push(NodeEvent::Transition(Box::new(transition(change))));
     }
@@ -133,7 +133,7 @@ fn removal(id: &str, instance: &FollowedInstance) -> RemovedEvent {
         at: Timestamp::now(),
         id: id.to_owned(),
         netns: instance.netns.clone(),
-        from: Some(instance.role.clone()),
+        from: Some(instance.role),
     }
 }
 
@@ -185,8 +185,8 @@ fn transition(change: &RoleChange) -> TransitionEvent {
         id: instance.id.to_string(),
         netns: instance.netns.as_ref().map(ToString::to_string),
         origin: instance.origin.word().to_owned(),
-        from: change.from.as_ref().map(|from| from.as_str().to_owned()),
-        to: change.to.as_str().to_owned(),
+        from: change.from.as_ref().map(Role::kind),
+        to: change.to.kind(),
         trigger: change.trigger.as_str().to_owned(),
         cause: CauseItem::default(),
         reason: (!reason.is_empty()).then_some(reason),

@@ -223,7 +223,7 @@ impl WaitingLine {
     fn new(transition: &TransitionEvent) -> Self {
         let is_pending = |stage: &&String| !transition.latencies.contains_key(*stage);
         // Only a primary announces its addresses.
-        let is_primary = transition.to == RoleKind::Primary.word();
+        let is_primary = transition.to == RoleKind::Primary;
         let is_due = |stage: &&String| is_primary || *stage != "announce";
         let pending = transition.stages.iter().filter(is_pending).filter(is_due).cloned();
         Self {
@@ -273,7 +273,7 @@ impl WaitingLine {
         let deliveries = deliveries.collect::<Vec<_>>().join(", ");
         let deliveries =
             if deliveries.is_empty() { String::new() } else { format!("  [{deliveries}]") };
-        let change = change_text(event.from.as_deref(), &event.to);
+        let change = change_text(event.from.map(RoleKind::word), event.to.word());
         let time = style.precise_time(event.at);
         format!("{time}  {}  {change}  ({cause}){deliveries}", event.id)
     }
@@ -299,13 +299,13 @@ fn role_line(instance: &InstanceItem, style: &Style) -> String {
 
 /// A cause that has become known after its transition was printed.
 fn cause_line(event: &CauseEvent, style: &Style) -> String {
-    let change = change_text(event.from.as_deref(), &event.to);
+    let change = change_text(event.from.map(RoleKind::word), event.to.word());
     let (time, text) = (style.precise_time(event.at), event.cause.text_or("unknown"));
     format!("{time}  {}  cause of {change}: {text}", event.id)
 }
 
 fn removed_line(event: &RemovedEvent, style: &Style) -> String {
-    let from = event.from.as_ref().map(|from| format!("{from} → ")).unwrap_or_default();
+    let from = event.from.map(|from| format!("{} → ", from.word())).unwrap_or_default();
     format!("{}  {}  {from}removed  (no longer configured)", style.precise_time(event.at), event.id)
 }
 

@@ -99,7 +99,7 @@ impl EventSelection {
     fn covers_role(&mut self, event: &NodeEvent) -> bool {
         match event {
             NodeEvent::Transition(transition) => {
-                let is_role = self.roles.iter().any(|role| role.word() == transition.to);
+                let is_role = self.roles.contains(&transition.to);
                 if is_role {
                     self.selected.insert(transition.id.clone(), transition.seq);
                 }
@@ -134,7 +134,7 @@ mod tests {
 
     fn to(seq: i64, role: &str, netns: Option<&str>) -> NodeEvent {
         let mut event = transition(seq, &[]);
-        role.clone_into(&mut event.to);
+        event.to = RoleKind::from_word(role).unwrap();
         event.netns = netns.map(str::to_owned);
         NodeEvent::Transition(Box::new(event))
     }

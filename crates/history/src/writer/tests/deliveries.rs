@@ -10,7 +10,12 @@ fn key(target: &str, instance: &str) -> DeliveryKey {
 }
 
 fn delivered(seq: i64) -> ConcludedRow {
-    ConcludedRow { seq, outcome: "delivered", role: Some("primary"), reported_missed: 0 }
+    ConcludedRow {
+        seq,
+        outcome: "delivered",
+        role: Some(vipwatch_core::EventKind::Role(RoleKind::Primary)),
+        reported_missed: 0,
+    }
 }
 
 /// The concluded number and the number of missed notifications of one row.
@@ -208,7 +213,7 @@ fn a_removed_instance_has_a_last_transition_and_no_role() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     writer.record(transition(1, "a"), Latencies::default());
-    let removed = Record { to: crate::REMOVED.to_owned(), ..transition(2, "a") };
+    let removed = Record { to: None, ..transition(2, "a") };
     writer.record(removed.clone(), Latencies::default());
     drop(writer);
     let reader = Reader::open(directory.path()).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use vipwatch_core::Role;
+use vipwatch_core::{Role, RoleKind};
 use vipwatch_history::{EventRecord, Retention, Writer};
 
 use super::*;
@@ -250,14 +250,15 @@ fn flapping_opens_although_the_history_had_no_row_of_the_last_transition_at_firs
     store.counters.transitions.fetch_add(6, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(changes(&mut open), [""; 0], "no row is written");
     for seq in 1..=6 {
-        let (from, to) = if seq % 2 == 0 { ("primary", "backup") } else { ("backup", "primary") };
+        let (one, other) = (RoleKind::Primary, RoleKind::Backup);
+        let (from, to) = if seq % 2 == 0 { (one, other) } else { (other, one) };
         let record = vipwatch_history::Record {
             seq,
             at: vipwatch_linux::clock::unix_millis_now(),
             instance: instance.clone(),
             netns: None,
-            from: Some(from.to_owned()),
-            to: to.to_owned(),
+            from: Some(from),
+            to: Some(to),
             trigger: "address".to_owned(),
             reason: None,
             cause: None,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vipwatch_core::{Conclusion, InstanceId};
+use vipwatch_core::{Conclusion, EventKind, InstanceId};
 use vipwatch_history::{ConcludedRow, DeliveryKey, DeliverySource, DeliveryStore};
 
 use crate::notify::ANNOUNCE;
@@ -63,7 +63,7 @@ impl AnnounceProgress {
         let row = ConcludedRow {
             seq: transition.seq,
             outcome: Conclusion::Delivered.into(),
-            role: Some(transition.to.as_str()),
+            role: Some(EventKind::Role(transition.to.kind())),
             reported_missed: 0,
         };
         // ORDER: under the lock, so that the row is not written after `forget` has deleted it.

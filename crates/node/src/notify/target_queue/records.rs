@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use vipwatch_api::{FailingDelivery, TargetItem};
 use vipwatch_core::notification::Concluded;
-use vipwatch_core::{Conclusion, EventKind, InstanceId};
+use vipwatch_core::{Conclusion, InstanceId};
 use vipwatch_history::{ConcludedRow, DeliveryKey};
 use vipwatch_linux::clock;
 
@@ -29,8 +29,7 @@ impl TargetQueueState {
         let tracked = self.subjects.get(subject);
         let concluded = tracked.and_then(|tracked| tracked.delivery.concluded());
         let Some(store) = &self.context.store else { return };
-        if let Some(Concluded { seq, conclusion, delivered }) = concluded {
-            let role = delivered.map(EventKind::as_str);
+        if let Some(Concluded { seq, conclusion, delivered: role }) = concluded {
             let outcome = conclusion.into();
             store.record(self.key(subject), ConcludedRow { seq, outcome, role, reported_missed });
         }

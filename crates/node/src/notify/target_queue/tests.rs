@@ -46,7 +46,7 @@ fn submit(queue: &TargetQueue, id: &str, seq: i64, to: &str) -> Subject {
         instance: id.to_owned(),
         netns: None,
         from: None,
-        to: to.to_owned(),
+        to: RoleKind::from_word(to),
         trigger: "address".to_owned(),
         reason: None,
         cause: None,

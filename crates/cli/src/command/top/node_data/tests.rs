@@ -26,8 +26,8 @@ pub(in crate::command::top) fn transition(seq: i64) -> NodeEvent {
         id: "VI_1".to_owned(),
         netns: None,
         origin: "keepalived".to_owned(),
-        from: Some("primary".to_owned()),
-        to: "backup".to_owned(),
+        from: Some(RoleKind::Primary),
+        to: RoleKind::Backup,
         trigger: "address".to_owned(),
         cause: CauseItem::default(),
         reason: None,
@@ -115,7 +115,7 @@ fn the_cause_and_the_latencies_of_a_transition_follow_it() {
         id: "VI_1".to_owned(),
         transition: 45,
         from: None,
-        to: "backup".to_owned(),
+        to: RoleKind::Backup,
         cause: samples::cause("peer-silent"),
     };
     data.event(NodeEvent::Cause(Box::new(cause)));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One instance: role and cause, stopwatch, timeline, addresses, deliveries and findings.
 
-use vipwatch_api::{ClusterMemberItem, ClusterState, EvidenceItem, InstanceDetail, InstanceItem};
+use vipwatch_api::{
+    ClusterMemberItem, ClusterState, EvidenceItem, InstanceDetail, InstanceItem, RoleKind,
+};
 
 use super::super::super::cluster::details;
 use super::super::super::doctor::push_finding;
@@ -100,7 +102,7 @@ impl DetailPage {
     fn add_stopwatch(&mut self, instance: &InstanceItem, detail: Option<&InstanceDetail>) {
         let last = detail.and_then(|detail| detail.timeline.last());
         let last = last.filter(|item| item.seq == instance.seq);
-        let change = last.map(|item| change_text(item.from.as_deref(), &item.to));
+        let change = last.map(|item| change_text(item.from.map(RoleKind::word), &item.to));
         let change = change.map(|change| format!(": {}", escape_untrusted(&change)));
         let change = change.unwrap_or_default();
         self.add_title(&format!("last transition{change}, time since the kernel's event"));

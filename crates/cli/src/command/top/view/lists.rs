@@ -46,7 +46,7 @@ pub(super) fn draw_history(data: &NodeData, screen: &mut ScreenState, canvas: &m
 pub(super) fn transition_line(item: &TransitionItem, clock: &Style, theme: Theme) -> StyledLine {
     let mut line = StyledLine::plain(&clock.precise_time(item.at)).styled(theme.quiet());
     line.add(&format!("  {}  ", escape_untrusted(&item.id)), theme.normal());
-    let change = escape_untrusted(&change_text(item.from.as_deref(), &item.to));
+    let change = escape_untrusted(&change_text(item.from.map(RoleKind::word), &item.to));
     let role = RoleKind::from_word(&item.to).map(|role| theme.role(role));
     line.add(&change, role.unwrap_or(theme.normal()));
     let cause = escape_untrusted(item.cause.word_or(&item.trigger));

@@ -25,8 +25,8 @@ pub(in crate::command::watch) fn transition(seq: i64, stages: &[&str]) -> Transi
         id: "VI_1".to_owned(),
         netns: None,
         origin: "keepalived".to_owned(),
-        from: Some("backup".to_owned()),
-        to: "primary".to_owned(),
+        from: Some(RoleKind::Backup),
+        to: RoleKind::Primary,
         trigger: "address".to_owned(),
         cause: samples::cause("preempted-peer"),
         reason: None,
@@ -94,7 +94,7 @@ fn a_line_has_the_latencies_and_failures_of_its_deliveries() {
 
 #[test]
 fn a_backup_does_not_wait_for_announcements() {
-    let event = TransitionEvent { to: "backup".to_owned(), ..transition(5, &["announce"]) };
+    let event = TransitionEvent { to: RoleKind::Backup, ..transition(5, &["announce"]) };
     assert_eq!(WaitingLine::new(&event).pending, [""; 0]);
     assert_eq!(WaitingLine::new(&transition(5, &["announce"])).pending, ["announce"]);
 }
@@ -181,7 +181,7 @@ fn removed_instances_and_findings_are_lines() {
         at: at("15:00:00"),
         id: "VI_1".to_owned(),
         netns: None,
-        from: Some("primary".to_owned()),
+        from: Some(RoleKind::Primary),
     };
     let finding = |state| FindingEvent {
         schema: Schema::Finding,

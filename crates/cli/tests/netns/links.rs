@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node on real links: links that filter multicast, that are missing, down, or apart from the link of the address.
 
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use vipwatch_api::{AdvertPresence, CaptureState, InstanceDetail};
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
-use vipwatch_testkit::{Lab, NodeFixture, pause, stays, wait_for, wait_showing};
+use vipwatch_testkit::{Lab, NodeFixture, TestNetns, pause, stays, wait_for, wait_showing};
 
 use crate::findings::{finding_names, wait_for_findings};
 use crate::support::{
@@ -33,23 +34,43 @@ fn wait_for_capture(fixture: &NodeFixture, id: &str, expected: (CaptureState, Ad
     });
 }
 
+/// Two hosts with a macvlan `eth0` on one link. Unlike a veth, a macvlan passes up only frames of groups that it has joined,
+/// as a network card does.
+struct MacvlanHosts {
+    _lab: Lab,
+    wire: TestNetns,
+    hosts: [(TestNetns, PathBuf); 2],
+}
+
+impl MacvlanHosts {
+    fn new() -> Self {
+        let lab = Lab::new();
+        let wire = lab.netns("wire");
+        wire.add_link("base");
+        let hosts = [0, 1].map(|index| {
+            let name = index.to_string();
+            let directory = lab.path().join(&name);
+            std::fs::create_dir_all(&directory).unwrap();
+            (lab.netns(&name), directory)
+        });
+        let hosts = Self { _lab: lab, wire, hosts };
+        (0..2).for_each(|index| hosts.add_link(index));
+        hosts
+    }
+
+    fn add_link(&self, index: usize) {
+        let netns = &self.hosts[index].0;
+        self.wire.ip("link add macvlan0 link base type macvlan mode bridge");
+        self.wire.ip(&format!("link set macvlan0 netns {} name eth0", netns.name()));
+        netns.ip("link set eth0 up");
+        netns.ip(&format!("address add 192.0.2.{}/24 dev eth0", 10 + index));
+    }
+}
+
 #[test]
 fn a_backup_whose_keepalived_never_ran_receives_the_primary_on_a_link_that_filters_multicast() {
-    let lab = Lab::new();
-    let wire = lab.netns("wire");
-    wire.add_link("base");
-    // Unlike a veth, a macvlan passes up only frames of groups that it has joined, as a network card does.
-    let hosts = [10, 11].map(|number| {
-        let netns = lab.netns(&number.to_string());
-        wire.ip("link add macvlan0 link base type macvlan mode bridge");
-        wire.ip(&format!("link set macvlan0 netns {} name eth0", netns.name()));
-        netns.ip("link set eth0 up");
-        netns.ip(&format!("address add 192.0.2.{number}/24 dev eth0"));
-        let directory = lab.path().join(number.to_string());
-        std::fs::create_dir_all(&directory).unwrap();
-        (netns, directory)
-    });
-    let [(primary, primary_directory), (backup, directory)] = &hosts;
+    let lab = MacvlanHosts::new();
+    let [(primary, primary_directory), (backup, directory)] = &lab.hosts;
     let text = |priority| conf("eth0", priority, "", "192.0.2.100/24");
     let _keepalived = Keepalived::start_with(primary, primary_directory, &text(150));
     let fixture = NodeFixture::new(PROGRAM.as_ref(), directory).with_processes().on(backup);
@@ -62,6 +83,41 @@ fn a_backup_whose_keepalived_never_ran_receives_the_primary_on_a_link_that_filte
     // The master-down interval, and the time in which a finding settles.
     let span = Duration::from_secs(6);
     stays(span, "keepalived-gone only", has_only_that);
+}
+
+#[test]
+fn the_multicast_groups_of_the_configuration_are_joined_on_a_link_and_on_its_successor() {
+    let lab = MacvlanHosts::new();
+    let [(primary, primary_directory), (backup, directory)] = &lab.hosts;
+    let text = |priority: u8| {
+        let instance = |(id, vrid, statement, address): (&str, u8, &str, &str)| {
+            let text = conf("eth0", priority, statement, address).replace("VI", id);
+            text.replace("virtual_router_id 11", &format!("virtual_router_id {vrid}"))
+        };
+        let instances = [
+            ("FOUR", 11, "", "192.0.2.100/24"),
+            ("SIX", 12, "", "fe80::100/64"),
+            ("OWN", 13, "mcast_dst_ip 224.0.0.193", "192.0.2.101/24"),
+        ];
+        let globals =
+            "global_defs {\nvrrp_mcast_group4 224.0.0.192\nvrrp_mcast_group6 ff02::192\n}\n";
+        format!("{globals}{}", instances.map(instance).concat())
+    };
+    let _keepalived = Keepalived::start_with(primary, primary_directory, &text(150));
+    let fixture = NodeFixture::new(PROGRAM.as_ref(), directory).on(backup);
+    fixture.configure("[witness]\n");
+    write(&fixture.keepalived_conf(), &text(100));
+    let _node = fixture.start();
+    let wait_for_all = |expected: (CaptureState, AdvertPresence)| {
+        for id in ["FOUR", "SIX", "OWN"] {
+            wait_for_capture(&fixture, id, expected);
+        }
+    };
+    wait_for_all((CaptureState::Running, AdvertPresence::Advertised));
+    backup.ip("link del eth0");
+    wait_for_all((CaptureState::NoLink, AdvertPresence::Unknown));
+    lab.add_link(1);
+    wait_for_all((CaptureState::Running, AdvertPresence::Advertised));
 }
 
 #[test]
@@ -99,7 +155,7 @@ fn a_stop_and_a_restart_of_keepalived_with_a_vmac_are_no_link_fault() {
 /// `strace` of a process and its threads, which ends with the value.
 struct Strace {
     child: Child,
-    output: std::path::PathBuf,
+    output: PathBuf,
 }
 
 impl Strace {

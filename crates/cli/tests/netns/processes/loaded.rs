@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A file of keepalived that was edited: what keepalived has loaded decides roles and instances until it reloads.
 
+mod storm;
+
 use vipwatch_testkit::keepalived::Keepalived;
 use vipwatch_testkit::{wait_for, wait_within_showing};
 
@@ -8,12 +10,18 @@ use super::{CHECK_LIMIT, ProcessLab, conf, findings, signal};
 use crate::http_server::HttpServer;
 use crate::support::{query_json, recorded, role, wait_for_role, write};
 
+/// The address of each file.
+const VIP: &str = "192.0.2.9/24";
 const SECOND: &str = "192.0.2.8/24";
 
 impl ProcessLab {
     /// The file with a second address.
     fn longer_conf(&self) -> String {
-        self.conf().replace("  192.0.2.9/24", &format!("  {SECOND} dev eth0\n  192.0.2.9/24"))
+        self.conf_with(SECOND)
+    }
+
+    fn conf_with(&self, second: &str) -> String {
+        self.conf().replace("  192.0.2.9/24", &format!("  {second} dev eth0\n  192.0.2.9/24"))
     }
 
     fn edit(&self, text: &str) {
@@ -25,8 +33,12 @@ impl ProcessLab {
     }
 
     fn wait_for_second(&self, is_there: bool) {
+        self.wait_for_presence(SECOND, is_there);
+    }
+
+    fn wait_for_presence(&self, address: &str, is_there: bool) {
         wait_for("keepalived to change its addresses", || {
-            (self.netns.addresses("eth0").contains(SECOND) == is_there).then_some(())
+            (self.netns.addresses("eth0").contains(address) == is_there).then_some(())
         });
     }
 
@@ -245,31 +257,4 @@ fn a_reload_that_removes_an_address_makes_no_primary_partial() {
     lab.netns.ip("address del 192.0.2.9/24 dev eth0");
     let expected = ["primary", "backup"].map(|role| format!("{} {role}", lab.name));
     wait_for("a change that the kernel shows", || (lab.own_records() == expected).then_some(()));
-}
-
-#[test]
-fn in_a_storm_of_reloads_no_published_role_differs_from_the_kernels() {
-    let lab = ProcessLab::new("STORM");
-    let _keepalived = lab.start_keepalived();
-    let _node = lab.fixture.start();
-    wait_for_role(&lab.fixture, &lab.name, "primary");
-    for number in 0..100 {
-        let is_longer = number % 2 == 0;
-        lab.edit(&if is_longer { lab.longer_conf() } else { lab.conf() });
-        lab.reload();
-        // Every third edit is overtaken by the next one.
-        if number % 3 != 0 {
-            lab.wait_for_second(is_longer);
-        }
-    }
-    lab.wait_for_second(false);
-    lab.wait_for_watched(1);
-    lab.wait_for_findings(&[]);
-    // Where keepalived has loaded the second address and not added it yet, `partial` is the role.
-    let records = lab.own_records();
-    let is_right = |record: &String| record.ends_with(" primary") || record.ends_with(" partial");
-    assert!(records.iter().all(is_right), "{records:?}\n{}", lab.fixture.log());
-    assert_eq!(records.last(), Some(&format!("{} primary", lab.name)));
-    lab.netns.ip("address del 192.0.2.9/24 dev eth0");
-    wait_for_role(&lab.fixture, &lab.name, "backup");
 }

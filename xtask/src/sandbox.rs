@@ -18,6 +18,39 @@ pub const INSIDE: &str = "inside";
 /// The internal command of `xtask` for the process of [`enter_as_root`].
 pub const INSIDE_AS_ROOT: &str = "inside-as-root";
 
+/// Runs a command in a process namespace of its own, and thaws each file system on a loop device in this mount namespace when
+/// the command ends, or when standard input is closed because `xtask` was killed. The kernel ends no process that writes to a
+/// frozen file system, and `unshare` waits for all of them.
+///
+/// LIMIT: if only the first process in the namespace is killed, the file systems are thawed when `xtask` ends.
+const THAWING: &str = r#"
+# Not ignored: the command would inherit that.
+trap : INT TERM HUP
+directory=$PWD
+# ORDER: before the command hides this /proc with its own one.
+cd "/proc/$$" || exit
+thaw() {
+    while read -r device mounted type _; do
+        case $device:$type in
+            /dev/loop*:ext4) fsfreeze --unfreeze "$(printf %b "$mounted")" ;;
+        esac
+    done < mounts
+}
+exec 3<&0
+(
+    trap "" INT TERM HUP
+    read -r _
+    while :; do thaw; sleep 1; done
+) <&3 > /dev/null 2>&1 &
+thawing=$!
+unshare --wd "$directory" --pid --fork --kill-child -- \
+    sh -c 'mount -t proc proc /proc && exec "$@"' sh "$@" <&3 3<&-
+status=$?
+kill -KILL "$thawing"
+thaw 2> /dev/null
+exit "$status"
+"#;
+
 /// Runs this program again in new namespaces, with the internal command and `args`.
 pub fn enter(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
     let mut command = bound_command();
@@ -46,8 +79,8 @@ pub fn enter_as_root(args: &[&str], environment: &[(&str, String)]) -> TaskResul
     let path = std::env::var("PATH").unwrap_or_default();
     command.arg(format!("PATH={path}:/usr/sbin:/sbin"));
     command.args(environment.iter().map(|(name, value)| format!("{name}={value}")));
-    command.args(["unshare", "--mount", "--propagation", "private", "--pid", "--fork"]);
-    command.args(["--kill-child", "--mount-proc", "--"]);
+    command.args(["unshare", "--mount", "--propagation", "private", "--"]);
+    command.args(["sh", "-c", THAWING, "sh"]);
     command.arg(std::env::current_exe()?).arg(INSIDE_AS_ROOT).args(args);
     let mut child = command.spawn()?;
     // `wait` would close the pipe.

@@ -9,7 +9,7 @@ use vipwatch_packages::{Root, suite};
 const STATE_DIR: &str = "var/lib/vipwatch";
 
 /// A frozen file system. A shell thaws it when this value is dropped, and also when the test is killed: its standard input is
-/// closed then.
+/// closed then. If all processes of the suite are killed, a shell outside of their namespace does (`xtask/src/sandbox.rs`).
 struct Frozen(Child);
 
 impl Frozen {

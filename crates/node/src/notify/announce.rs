@@ -396,14 +396,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_announcement_that_cannot_begin_is_tried_again_for_a_while_and_reported_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut worker = worker(directory.path());
+    /// An instance in a namespace has become primary; `None` is that of the test.
+    fn transition(netns: Option<&str>) -> Arc<Transition> {
         let mut instance = crate::discovery::example();
-        instance.netns = Some("vipwatch-missing".parse().unwrap());
-        let id = instance.id.clone();
-        let transition = Arc::new(Transition {
+        instance.netns = netns.map(|name| name.parse().unwrap());
+        Arc::new(Transition {
             seq: 7,
             at: SystemTime::now(),
             read_at: clock::now(),
@@ -414,7 +411,37 @@ mod tests {
             direction: ChangeDirection::Gained,
             trigger: Trigger::Address,
             cause: None,
-        });
+        })
+    }
+
+    #[test]
+    fn an_announcement_that_has_ended_is_handed_over_and_not_closed_by_the_worker() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut worker = worker(directory.path());
+        let (sender, ended) = sync_channel(1);
+        worker.ended = sender;
+        let transition = transition(None);
+        let id = &transition.instance.id;
+        let end_with = |worker: &mut AnnounceWorker, order| {
+            worker.begin(&transition, AnnouncePlan::PRIMARY);
+            assert!(worker.running.contains_key(id) && ended.try_recv().is_err());
+            worker.obey(id, order);
+            ended.try_recv().map(|running| running.transition.seq)
+        };
+        assert_eq!(end_with(&mut worker, AnnounceOrder::Stop), Ok(7));
+        assert!(worker.running.is_empty());
+        // A newer announcement replaces it.
+        let newer = AnnounceOrder::Start(Arc::clone(&transition), AnnouncePlan::PRIMARY);
+        assert_eq!(end_with(&mut worker, newer), Ok(7));
+        assert!(worker.running.contains_key(id));
+    }
+
+    #[test]
+    fn an_announcement_that_cannot_begin_is_tried_again_for_a_while_and_reported_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut worker = worker(directory.path());
+        let transition = transition(Some("vipwatch-missing"));
+        let id = transition.instance.id.clone();
         worker.progress.begin(&id, 7);
         worker.begin(&transition, AnnouncePlan::PRIMARY);
         for (tried, wait) in SNAPSHOT_TIMES.into_iter().enumerate() {

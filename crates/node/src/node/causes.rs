@@ -17,6 +17,8 @@
 
 mod pending;
 mod sync_group;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares the findings in etcd with the conditions under which they are right.
+//! Compares the findings in etcd with the conditions under which they are right. Their names are text, as etcd has them: the
+//! checker shares no code with the product.
 
 use super::conditions::ConditionTimeline;
 use super::facts::RecordedFacts;

@@ -73,7 +73,8 @@ impl HealthyShape {
     pub fn failovers(self) -> &'static str {
         match self {
             Self::NoPreempt | Self::StartupDelay => "restart,restart,restart",
-            Self::ReloadedLater => "reload-later,restart",
+            // ORDER: the edits of the first fault would take the address out of one host's file.
+            Self::ReloadedLater => "lower-priority,reload-later,restart",
             _ => "lower-priority,restart",
         }
     }

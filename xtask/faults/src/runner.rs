@@ -121,7 +121,8 @@ fn record(options: &RunOptions, seed: u64, directory: &Path) -> LabResult {
 /// One run, in its sandbox.
 pub fn run_inside(options: &RunOptions, directory: &Path) -> LabResult {
     let seed = options.seed.unwrap_or_default();
-    let mut setup = LabSetup::of(options.lab, seed);
+    let has_down_timer = crate::lab::keepalived::has_down_timer()?;
+    let mut setup = LabSetup::of(options.lab, seed).with_known_words(has_down_timer);
     let steps = schedule::steps(options, &setup)?;
     let mut acts = steps.iter().flat_map(|step| &step.kind.begin);
     let has_clock_step = acts.any(|act| matches!(act, FaultAct::Cluster(ClusterAct::Clock(_))));

@@ -2,6 +2,7 @@
 //! keepalived on one host: its file, its two processes, and the file that makes its track script fail.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use super::host::LabHost;
 use super::{output, wait_for, write_file};
@@ -37,6 +38,22 @@ pub fn command(setup: &LabSetup, host: usize) -> LabResult<String> {
     };
     let prefix = if setup.shape == Some(HealthyShape::OtherUser) { OTHER_USER } else { "" };
     Ok(format!("{prefix}{program}"))
+}
+
+/// Whether the keepalived of all labs knows `down_timer_adverts`; the releases of a lab are chosen for it.
+pub fn has_down_timer() -> LabResult<bool> {
+    let given = std::env::var("VIPWATCH_KEEPALIVED").unwrap_or_default();
+    let program = if given.is_empty() { "keepalived" } else { &given };
+    let output = Command::new(program).arg("--version").output()?;
+    Ok(knows_down_timer(&String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The same for the text of `--version`, for example `Keepalived v2.1.5 (07/13,2020)`.
+fn knows_down_timer(text: &str) -> bool {
+    let version = text.split_whitespace().nth(1).and_then(|word| word.strip_prefix('v'));
+    let numbers: Vec<u32> =
+        version.unwrap_or_default().split('.').map_while(|number| number.parse().ok()).collect();
+    numbers >= vec![2, 2]
 }
 
 impl LabHost {
@@ -76,5 +93,20 @@ impl LabHost {
             return Err(FaultsError(format!("keepalived does not run on host {}", self.index)));
         }
         Ok(KeepalivedPids { parent: self.pid("parent")?, child: self.pid("child")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keepalived_knows_the_down_timer_from_2_2_on() {
+        for (version, expected) in
+            [("2.1.5", false), ("1.4", false), ("2.2.0", true), ("3.0", true)]
+        {
+            let text = format!("Keepalived v{version} (01/16,2022)\n\nCopyright(C) 2001");
+            assert_eq!(knows_down_timer(&text), expected, "{version}");
+        }
     }
 }

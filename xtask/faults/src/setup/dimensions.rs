@@ -166,9 +166,17 @@ impl LabSetup {
             let count = if random.chance(50) { self.nodes() } else { 1 };
             self.releases = vec![release; count];
         }
-        // 2.1 does not know the word.
+        // 2.1 does not know the word. The keepalived of all labs is examined in `with_known_words`.
         if has_timer && !self.releases.contains(&RELEASES[0]) {
             self.down_timer = 5;
+        }
+        self
+    }
+
+    /// The lab for the keepalived of this run, which may not know `down_timer_adverts`.
+    pub fn with_known_words(mut self, has_down_timer: bool) -> Self {
+        if !has_down_timer {
+            self.down_timer = DOWN_TIMER;
         }
         self
     }

@@ -376,19 +376,38 @@ fn a_killed_keepalived_leaves_two_primaries_which_the_node_finds() {
     wait_for_finding(&first.fixture, "finding is over", "two-primaries");
 }
 
+/// Two primaries with the finding about them: the keepalived of the first host was killed. A third host is on the link.
+struct Split {
+    first: Host,
+    attacker: Host,
+    _nodes: [NodeProcess; 2],
+    _other: Keepalived,
+    _switch: BridgeSwitch,
+    _lab: Lab,
+}
+
+impl Split {
+    fn new() -> Self {
+        let lab = Lab::new();
+        let switch = BridgeSwitch::new(&lab);
+        let [first, second, attacker] =
+            [10, 11, 12].map(|number| Host::new(&lab, &switch, "eth0", number));
+        let (keepalived, node) = first.start("eth0", 150, "", "192.0.2.100/24");
+        wait_for_role(&first.fixture, "VI", "primary");
+        let (other, other_node) = second.start("eth0", 100, "", "192.0.2.100/24");
+        second.wait_for_adverts("adverts of the primary", |adverts| foreign(adverts).is_some());
+        keepalived.kill();
+        wait_for_finding(&first.fixture, "audit finding", "two-primaries");
+        let _nodes = [node, other_node];
+        Self { first, attacker, _nodes, _other: other, _switch: switch, _lab: lab }
+    }
+}
+
 /// The third host forges the sources of its adverts. Their priority is 1, so that keepalived does not give way.
 #[test]
 fn adverts_with_forged_sources_are_found_and_do_not_end_the_finding_of_two_primaries() {
-    let lab = Lab::new();
-    let switch = BridgeSwitch::new(&lab);
-    let [first, second, attacker] =
-        [10, 11, 12].map(|number| Host::new(&lab, &switch, "eth0", number));
-    let (keepalived, _node) = first.start("eth0", 150, "", "192.0.2.100/24");
-    wait_for_role(&first.fixture, "VI", "primary");
-    let (_other, _other_node) = second.start("eth0", 100, "", "192.0.2.100/24");
-    second.wait_for_adverts("adverts of the primary", |adverts| foreign(adverts).is_some());
-    keepalived.kill();
-    wait_for_finding(&first.fixture, "audit finding", "two-primaries");
+    let split = Split::new();
+    let Split { first, attacker, .. } = &split;
     let mut forged = ADVERT;
     forged[12..15].copy_from_slice(&[198, 51, 100]);
     (forged[22], forged[26], forged[27]) = (1, 0x59, 0x27);
@@ -423,16 +442,8 @@ fn adverts_with_forged_sources_are_found_and_do_not_end_the_finding_of_two_prima
 /// The third host sends packets that fill the queue of the capture again and again, so that adverts are lost.
 #[test]
 fn findings_about_adverts_stay_while_a_flood_hides_them() {
-    let lab = Lab::new();
-    let switch = BridgeSwitch::new(&lab);
-    let [first, second, attacker] =
-        [10, 11, 12].map(|number| Host::new(&lab, &switch, "eth0", number));
-    let (keepalived, _node) = first.start("eth0", 150, "", "192.0.2.100/24");
-    wait_for_role(&first.fixture, "VI", "primary");
-    let (_other, _other_node) = second.start("eth0", 100, "", "192.0.2.100/24");
-    second.wait_for_adverts("adverts of the primary", |adverts| foreign(adverts).is_some());
-    keepalived.kill();
-    wait_for_finding(&first.fixture, "audit finding", "two-primaries");
+    let split = Split::new();
+    let Split { first, attacker, .. } = &split;
     let mut junk = ADVERT;
     junk[20] = 0x71;
     let mut dropped = 0;

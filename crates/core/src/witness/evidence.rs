@@ -101,8 +101,8 @@ impl LinkWitness {
         let last = router.sources().iter().filter(is_answered).max_by_key(|record| record.at);
         let undecoded = router.undecoded().last;
         let is_probable = undecoded > last.map(|record| record.at);
-        let lost = self.overrun().map(|overrun| overrun.to);
-        let heard = undecoded.max(last.map(|record| record.at)).max(lost);
+        let overrun = self.overrun().map(|overrun| overrun.to);
+        let heard = undecoded.max(last.map(|record| record.at)).max(overrun);
         let from = heard.unwrap_or(self.since()).max(self.since());
         let down = last.map_or(expected, |record| own.down_interval_after(record, expected));
         let time = known_until.since(from);

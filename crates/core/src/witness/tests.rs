@@ -513,7 +513,7 @@ fn an_advert_that_keepalived_drops_is_waited_for_no_longer_than_the_own_interval
     let expected = Duration::from_millis(3_600);
     let second = Some(Duration::from_secs(1));
     let version = Some(VrrpVersion::V2);
-    let own = |interval, version| OwnSettings { interval, version, ..OwnSettings::default() };
+    let own = |interval, version| OwnSettings { version, interval, ..OwnSettings::default() };
     for version in [VrrpVersion::V2, VrrpVersion::V3] {
         let own = own(second, Some(version));
         assert!(own.waits_for(record, expected, at(4_500)));

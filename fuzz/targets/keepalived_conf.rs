@@ -5,14 +5,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vipwatch_core::keepalived::{Program, Source, configuration};
+use vipwatch_core::keepalived::{Problems, Program, Source, configuration};
 use vipwatch_fuzz::Budget;
 
 /// A few lines can stand for 16 MiB: repetitions, and definitions that refer to themselves.
 const BUDGET: Budget = Budget { memory: 64 << 20, work: 1 << 30 };
 
 fuzz_target!(|text: &str| BUDGET.run(text.len(), || {
-    let mut problems = Vec::new();
+    let mut problems = Problems::default();
     let first = Source::alone(text.to_owned());
     for instance in configuration(first, &mut (), Program::default(), &mut problems).instances {
         // A definition or a repetition may contain a part of the word.

@@ -57,8 +57,8 @@ pub const TARGETS: [&str; 11] = [
 ];
 
 /// The limits of one input, which libFuzzer checks: seconds, and the memory of the process in MiB. The memory of an input is
-/// limited by `fuzz/src/lib.rs`.
-const INPUT_LIMITS: [&str; 3] = ["-max_len=16384", "-timeout=10", "-rss_limit_mb=512"];
+/// limited by `fuzz/src/lib.rs`. Beside other suites, a fifth of a second of work with idle priority takes more than ten.
+const INPUT_LIMITS: [&str; 3] = ["-max_len=16384", "-timeout=60", "-rss_limit_mb=512"];
 
 /// Flags for the coverage counters of libFuzzer. They use no sanitizer and so need no nightly compiler.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \

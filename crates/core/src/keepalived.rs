@@ -31,7 +31,7 @@ pub use auth_hmac::{AuthHmac, AuthHmacMode};
 pub use command_line::{CommandLine, DEFAULT_CONFIG};
 pub use lines::{ConfigurationText, Files, Include, Source};
 pub use loaded::loaded_parts;
-pub use problem::{FilePosition, Impact, Message, Problem};
+pub use problem::{FilePosition, Impact, Message, Problem, Problems};
 pub use routing::{VirtualRoute, VirtualRule};
 pub use text::{has_secret, without_secrets};
 pub use version::Version;

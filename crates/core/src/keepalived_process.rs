@@ -323,7 +323,7 @@ impl RunningKeepalived {
         );
         // The file of a router decides at once.
         let hint = if self.is_file_refused {
-            "do not reload or restart keepalived: it may end, or lose its addresses, with the file as it is. See              configuration-problem, and correct or restore the file first"
+            "do not reload or restart keepalived: it may end, or lose its addresses, with the file as it is. See configuration-problem, and correct or restore the file first"
         } else if config.is_some() {
             finding.hint
         } else {

@@ -320,13 +320,15 @@ pub fn decode(packet: &[u8]) -> Result<Advert<'_>, AdvertError> {
 }
 
 /// The virtual router that a packet names although [`decode`] refuses it, and the kind of the packet; `None` if its IP part
-/// is wrong, or if it comes from another link.
+/// is wrong, if it comes from another link, or if it is one of CARP, which has the protocol number of VRRP.
 pub fn undecoded_router(packet: &[u8]) -> Option<(u8, VrrpFamily, AdvertKind)> {
     let packet = IpPacket::parse(packet).ok()?;
     let kind = AdvertKind::of(packet.destination);
     let is_foreign = packet.hop_limit != HOP_LIMIT && kind == AdvertKind::Multicast;
-    let [_, vrid, ..] = *packet.payload else { return None };
-    let is_usable = !is_foreign && !is_invalid_source(packet.source);
+    let [first, vrid, _, third, ..] = *packet.payload else { return None };
+    // The version 2 of CARP, and the length of its authentication in words.
+    let is_carp = (first, third, packet.payload.len()) == (0x21, 7, 36);
+    let is_usable = !is_carp && !is_foreign && !is_invalid_source(packet.source);
     is_usable.then(|| (vrid, VrrpFamily::of(packet.source), kind))
 }
 

@@ -445,10 +445,11 @@ impl LinkWitness {
 
     /// A number that is different, with near certainty, if a source of a followed virtual router has appeared, changed its
     /// settings, or begun or ceased to advertise; if the own priority has changed; if adverts have begun or ceased to be
-    /// missing; if an own advert is late; or if the clock of a sender that signs differs by another time than before.
+    /// missing; if an own advert is late; if the clock of a sender that signs differs by another time than before; or if a
+    /// flood has begun or ended.
     pub fn signature(&self, now: Moment) -> u64 {
         let now = self.judged_at(now);
-        self.routers.iter().fold(0, |sum: u64, router| {
+        self.routers.iter().fold(u64::from(self.is_flooded(now)), |sum, router| {
             // There are few sources: no part of the sum reaches the next one.
             let advertising = router.advertising(now).map(|record| {
                 let disturbed = u64::from(record.is_disturbed(now)) << 26;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The witness of a node: the adverts of real keepalived, of other routers and of attackers.
 
+mod floods;
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -374,88 +376,6 @@ fn a_killed_keepalived_leaves_two_primaries_which_the_node_finds() {
     assert!(!has_logged(&second.fixture, "audit finding", "two-primaries"));
     other.stop();
     wait_for_finding(&first.fixture, "finding is over", "two-primaries");
-}
-
-/// Two primaries with the finding about them: the keepalived of the first host was killed. A third host is on the link.
-struct Split {
-    first: Host,
-    attacker: Host,
-    _nodes: [NodeProcess; 2],
-    _other: Keepalived,
-    _switch: BridgeSwitch,
-    _lab: Lab,
-}
-
-impl Split {
-    fn new() -> Self {
-        let lab = Lab::new();
-        let switch = BridgeSwitch::new(&lab);
-        let [first, second, attacker] =
-            [10, 11, 12].map(|number| Host::new(&lab, &switch, "eth0", number));
-        let (keepalived, node) = first.start("eth0", 150, "", "192.0.2.100/24");
-        wait_for_role(&first.fixture, "VI", "primary");
-        let (other, other_node) = second.start("eth0", 100, "", "192.0.2.100/24");
-        second.wait_for_adverts("adverts of the primary", |adverts| foreign(adverts).is_some());
-        keepalived.kill();
-        wait_for_finding(&first.fixture, "audit finding", "two-primaries");
-        let _nodes = [node, other_node];
-        Self { first, attacker, _nodes, _other: other, _switch: switch, _lab: lab }
-    }
-}
-
-/// The third host forges the sources of its adverts. Their priority is 1, so that keepalived does not give way.
-#[test]
-fn adverts_with_forged_sources_are_found_and_do_not_end_the_finding_of_two_primaries() {
-    let split = Split::new();
-    let Split { first, attacker, .. } = &split;
-    let mut forged = ADVERT;
-    forged[12..15].copy_from_slice(&[198, 51, 100]);
-    (forged[22], forged[26], forged[27]) = (1, 0x59, 0x27);
-    let mut forge = || {
-        for _ in 0..12 {
-            forged[15] = forged[15].wrapping_add(1).max(100);
-            attacker.netns.send_ipv4(&forged, 1);
-        }
-    };
-    let adverts_of_second = || {
-        let adverts = first.adverts();
-        let second = adverts.sources.into_iter().find(|source| source.source == "192.0.2.11");
-        second.map_or(0, |source| source.adverts)
-    };
-    forge();
-    wait_for_finding(&first.fixture, "audit finding", "too-many-advert-sources");
-    let before = adverts_of_second();
-    // More than 8 sources between two adverts of the second host, and so few that no advert is lost.
-    let mut last = 0;
-    wait_for("five more adverts of the second host", || {
-        let adverts = adverts_of_second();
-        if std::mem::replace(&mut last, adverts) != adverts {
-            forge();
-        }
-        (adverts >= before + 5).then_some(())
-    });
-    let text = first.fixture.run_text(&["doctor"]);
-    assert!(text.contains("192.0.2.11 (priority 100) advertises them too"), "{text}");
-    assert!(!has_logged(&first.fixture, "finding is over", "two-primaries"));
-}
-
-/// The third host sends packets that fill the queue of the capture again and again, so that adverts are lost.
-#[test]
-fn findings_about_adverts_stay_while_a_flood_hides_them() {
-    let split = Split::new();
-    let Split { first, attacker, .. } = &split;
-    let mut junk = ADVERT;
-    junk[20] = 0x71;
-    let mut dropped = 0;
-    wait_for("the finding about the flood", || {
-        if std::mem::replace(&mut dropped, first.adverts().dropped) == dropped {
-            attacker.netns.send_ipv4(&junk, 500);
-        }
-        let text = first.fixture.run_text(&["doctor"]);
-        assert!(text.contains("two-primaries"), "{text}");
-        text.contains("packets of VRRP arrive on the link faster").then_some(())
-    });
-    assert!(!has_logged(&first.fixture, "finding is over", "two-primaries"));
 }
 
 #[test]

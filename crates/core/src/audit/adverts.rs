@@ -201,7 +201,9 @@ impl AdvertFacts {
         };
         let crowd = crowd.map(|text| {
             let text = format!("{text}: a further primary may stay unseen");
-            Finding::new(FindingKind::TooManyAdvertSources, text)
+            let finding = Finding::new(FindingKind::TooManyAdvertSources, text);
+            let hint = "a host may flood the network (tcpdump -ne proto 112), or vipwatch gets too little of the processors";
+            if self.is_crowded { finding } else { Finding { hint, ..finding } }
         });
         [second, stranger, silence, differing, rejected, disturbance, crowd].into_iter().flatten()
     }

@@ -3,7 +3,7 @@
 
 use super::keywords::{Keyword, KeywordKind, VRRP_PROCESS};
 use super::lines::Line;
-use super::problem::{FilePosition, Message, Problem};
+use super::problem::{FilePosition, Message, Problem, Problems};
 use super::text::words;
 use super::version::Version;
 
@@ -276,7 +276,7 @@ impl BlockReader<'_> {
 }
 
 /// Adds one problem if braces do not match: the outermost block that is not closed, or the first `}` without a `{`.
-pub(super) fn check_braces(lines: &[Line], problems: &mut Vec<Problem>) {
+pub(super) fn check_braces(lines: &[Line], problems: &mut Problems) {
     let mut open: Vec<&Line> = Vec::new();
     let mut before = None;
     for line in lines {

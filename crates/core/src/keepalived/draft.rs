@@ -6,7 +6,7 @@
 mod address;
 mod links;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -17,7 +17,7 @@ use super::blocks::{BlockAction, Statement, Visitor};
 use super::definitions::RANDOM_MARK;
 use super::globals::down_timer_adverts;
 use super::numbers::{Trailing, ip, number, seconds};
-use super::problem::{FilePosition, Message, Problem};
+use super::problem::{FilePosition, Message, Problem, Problems};
 use super::routing::{self, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
 use super::version::Version;
@@ -113,15 +113,19 @@ pub(super) struct Draft {
 
 /// The drafts of all instances of a configuration.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts about the file")]
 pub(super) struct Drafts {
     pub(super) instances: Vec<Draft>,
     /// The line of each instance.
     lines_by_name: HashMap<String, u32>,
+    /// The names that `use_vmac` and `use_ipvlan` give to links.
+    vmac_names: HashSet<LinkName>,
     /// Number of lines in lists of instances so far; see [`MAX_ENTRIES`].
     entry_count: usize,
+    pub(super) has_unknown_block: bool,
     /// Whether a limit is reported: one problem is enough.
     is_limit_reported: bool,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Problems,
     pub(super) sync_groups: SyncGroups,
     /// `dynamic_interfaces`: keepalived waits for links that do not exist yet.
     pub(super) has_dynamic_interfaces: bool,
@@ -302,6 +306,7 @@ impl Visitor for Drafts {
     /// A newer keepalived may know the block, and whatever it means, it has no effect on the addresses behind it.
     fn unknown_block(&mut self, note: Problem) -> BlockAction {
         self.problems.push(note);
+        self.has_unknown_block = true;
         BlockAction::Skip
     }
 

@@ -7,7 +7,7 @@ use super::blocks::{BlockAction, Statement, Visitor};
 use super::draft::{Family, boolean};
 use super::keywords::V2_3_0;
 use super::numbers::{Trailing, delay, ip, number};
-use super::problem::{Message, Problem};
+use super::problem::{Message, Problem, Problems};
 use super::version::Version;
 use super::vrrp::StartupDelay;
 use crate::{LinkName, NetnsName};
@@ -33,7 +33,7 @@ pub(super) struct Globals {
     pub(super) multicast_groups: [Option<IpAddr>; 2],
     vmac_prefix: Option<String>,
     vmac_address_prefix: Option<String>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Problems,
     program_version: Version,
 }
 

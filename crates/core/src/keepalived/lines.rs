@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::definitions::{Definitions, LINE_BUFFER_BYTES, RANDOM_MARK, Replacement};
 use super::keywords::V2_4_0;
-use super::problem::{FilePosition, Message, Problem};
+use super::problem::{FilePosition, Message, Problem, Problems};
 use super::repeat::{Iteration, Repeat};
 use super::text::{BLANKS, hide_secret, split_at_brace, uncomment};
 use super::vrrp::Program;
@@ -73,7 +73,7 @@ pub struct Include<'a> {
 /// Opens files for the reader.
 pub trait Files {
     /// Opens the files of an `include` line, in the order in which keepalived reads them.
-    fn open(&mut self, include: Include<'_>, problems: &mut Vec<Problem>) -> Vec<Source>;
+    fn open(&mut self, include: Include<'_>, problems: &mut Problems) -> Vec<Source>;
 
     /// The value of a variable in the environment of keepalived; empty if it is not set. `None` if the environment is not
     /// known.
@@ -82,7 +82,7 @@ pub trait Files {
 
 /// Opens no files: every `include` is ignored, and the environment is not known.
 impl Files for () {
-    fn open(&mut self, _include: Include<'_>, _problems: &mut Vec<Problem>) -> Vec<Source> {
+    fn open(&mut self, _include: Include<'_>, _problems: &mut Problems) -> Vec<Source> {
         Vec::new()
     }
 
@@ -109,7 +109,7 @@ pub(super) fn read(
     text: ConfigurationText,
     files: &mut dyn Files,
     Program { config_id, version }: Program<'_>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Problems,
 ) -> (Vec<Line>, bool) {
     let is_copy = matches!(text, ConfigurationText::Copy(_));
     let mut waiting = match text {
@@ -144,7 +144,7 @@ pub(super) fn read(
              definitions: the rest is not read",
             MAX_BYTES >> 20
         );
-        reader.problems.push(Problem::new(reader.position, Message::plain(text)));
+        reader.problems.push_end(Problem::new(reader.position, Message::plain(text)));
     }
     (lines, reader.uses_environment)
 }
@@ -181,7 +181,7 @@ enum LineOrigin {
 
 struct Reader<'a> {
     files: &'a mut dyn Files,
-    problems: &'a mut Vec<Problem>,
+    problems: &'a mut Problems,
     /// The nested includes; the innermost is the last.
     includes: Vec<OpenInclude>,
     /// Whether the text is keepalived's copy, which has the files of every `include` already.
@@ -400,7 +400,8 @@ impl Reader<'_> {
     fn replace_variables(&mut self, text: &mut String) -> bool {
         const START: &str = "${_ENV ";
         let (mut from, mut is_replaced) = (0, false);
-        while let Some(at) = text[from..].find(START).map(|at| from + at)
+        while !self.is_too_long()
+            && let Some(at) = text[from..].find(START).map(|at| from + at)
             && let Some(end) = text[at..].find('}').map(|end| at + end)
         {
             let value = self.files.variable(text[at + START.len()..end].trim_matches(BLANKS));
@@ -410,6 +411,8 @@ impl Reader<'_> {
             };
             let value = value.filter(is_usable).unwrap_or_else(|| RANDOM_MARK.to_string());
             text.replace_range(at..=end, &value);
+            // LIMIT: a variable may contain itself.
+            self.line_count += 1;
             (from, is_replaced) = (at + value.len(), true);
         }
         self.uses_environment |= is_replaced;

@@ -132,8 +132,8 @@ mod tests {
     }
 
     /// The instances of a copy, parsed as keepalived's other processes do.
-    fn read(copy: &str) -> (Configuration, Vec<crate::keepalived::Problem>) {
-        let mut problems = Vec::new();
+    fn read(copy: &str) -> (Configuration, crate::keepalived::Problems) {
+        let mut problems = crate::keepalived::Problems::default();
         let parts = loaded_parts(copy).unwrap();
         let program = Program { config_id: "node", ..Program::default() };
         (configuration(parts, &mut (), program, &mut problems), problems)
@@ -144,7 +144,7 @@ mod tests {
         let copy = "# /etc/k.conf\n$LINK=eth0\n\n# a\n$VIP=10.0.0\n!\nvrrp_instance A {\ninterface $LINK\n\
              virtual_router_id 7\nvirtual_ipaddress {\n~SEQ(N,1,2) ${VIP}.$N\n@other 10.0.0.9\n@node 10.0.0.3\n}\n}\n!\n";
         let (configuration, problems) = read(copy);
-        assert_eq!(problems, []);
+        assert_eq!(*problems, []);
         let [instance] = &configuration.instances[..] else { panic!("{configuration:?}") };
         let addresses = instance.addresses.iter().map(|address| address.cidr.to_string());
         let expected = ["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"];

@@ -42,7 +42,7 @@ impl Message {
     }
 
     /// Removes the text with words of the file.
-    pub(super) fn hide_words(&mut self) {
+    fn hide_words(&mut self) {
         self.quoting = None;
     }
 
@@ -72,7 +72,7 @@ pub struct Problem {
 }
 
 /// The effect of a problem on the rest of its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Impact {
     /// None: the rest of the file is reliable.
     Note,
@@ -88,6 +88,55 @@ impl Impact {
     /// Whether the file may have instances that are not known.
     pub fn may_hide_instances(self) -> bool {
         matches!(self, Self::Unreliable | Self::Refused)
+    }
+}
+
+/// The problems of a configuration, in their order. A file may have millions: after the first ones, only their number grows.
+#[derive(Debug, Default)]
+pub struct Problems {
+    listed: Vec<Problem>,
+    left_out: usize,
+}
+
+impl Problems {
+    /// LIMIT: number of listed problems; one with a greater impact than all before it is always listed.
+    const MAX_LISTED: usize = 1_000;
+
+    /// Adds a problem.
+    pub fn push(&mut self, problem: Problem) {
+        let is_greatest = || self.listed.iter().all(|listed| listed.impact < problem.impact);
+        if self.listed.len() < Self::MAX_LISTED || is_greatest() {
+            self.listed.push(problem);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// Adds the problem that a limit ends the reading, which is always listed.
+    pub(super) fn push_end(&mut self, problem: Problem) {
+        self.listed.push(problem);
+    }
+
+    pub(super) fn append(&mut self, others: Self) {
+        others.listed.into_iter().for_each(|problem| self.push(problem));
+        self.left_out += others.left_out;
+    }
+
+    pub(super) fn hide_words(&mut self) {
+        self.listed.iter_mut().for_each(|problem| problem.message.hide_words());
+    }
+
+    /// The number of problems that are not listed.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+}
+
+impl std::ops::Deref for Problems {
+    type Target = [Problem];
+
+    fn deref(&self) -> &[Problem] {
+        &self.listed
     }
 }
 

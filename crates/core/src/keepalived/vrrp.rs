@@ -14,7 +14,7 @@ use super::draft::{DEFAULT_PRIORITY, Draft, DraftAddress, Drafts, Family, Settin
 use super::globals::Globals;
 use super::keywords::{FIRST_PROCESS, V2_2_0, V2_2_8, V2_3_3, VRRP_PROCESS};
 use super::lines::{ConfigurationText, Files, read};
-use super::problem::{FilePosition, Impact, Message, Problem};
+use super::problem::{FilePosition, Impact, Message, Problem, Problems};
 use super::routing::{RouteContext, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
 use super::version::Version;
@@ -145,6 +145,8 @@ pub struct Configuration {
     pub instances: Vec<VrrpInstance>,
     /// Whether keepalived does not start with this configuration.
     pub is_refused: bool,
+    /// Whether keepalived may end, or lose an instance at an unknown block, when it reads this.
+    pub is_harmful: bool,
     /// Whether a variable of the environment is in it (`${_ENV NAME}`). No problem quotes words then.
     pub uses_environment: bool,
 }
@@ -155,7 +157,7 @@ pub fn configuration(
     text: impl Into<ConfigurationText>,
     files: &mut dyn Files,
     program: Program<'_>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Problems,
 ) -> Configuration {
     let version = program.version;
     let (lines, uses_environment) = read(text.into(), files, program, problems);
@@ -164,8 +166,8 @@ pub fn configuration(
     visit(&lines, FIRST_PROCESS, version, &mut globals);
     let mut drafts = Drafts::new(globals.has_dynamic_interfaces, version);
     visit(&lines, VRRP_PROCESS, version, &mut drafts);
-    problems.append(&mut globals.problems);
-    problems.append(&mut drafts.problems);
+    problems.append(std::mem::take(&mut globals.problems));
+    problems.append(std::mem::take(&mut drafts.problems));
     let mut builder = InstanceBuilder {
         globals: &globals,
         version,
@@ -173,16 +175,16 @@ pub fn configuration(
         links: VmacLinks::new(&globals, &drafts.instances, interfaces(&drafts.instances)),
         problems,
     };
+    let has_unknown_block = drafts.has_unknown_block;
     let drafts = &drafts.instances;
     let instances = drafts.iter().filter_map(|draft| builder.instance(draft)).collect();
     builder.check_vrids(drafts);
     let is_refused = problems.iter().any(|problem| problem.impact == Impact::Refused);
     if uses_environment {
-        for problem in problems.iter_mut() {
-            problem.message.hide_words();
-        }
+        problems.hide_words();
     }
-    Configuration { netns: globals.netns, instances, is_refused, uses_environment }
+    let is_harmful = is_refused || has_unknown_block;
+    Configuration { netns: globals.netns, instances, is_refused, is_harmful, uses_environment }
 }
 
 /// The links that must exist before keepalived starts.
@@ -202,7 +204,7 @@ struct InstanceBuilder<'a> {
     version: Version,
     sync_groups: &'a SyncGroups,
     links: VmacLinks<'a>,
-    problems: &'a mut Vec<Problem>,
+    problems: &'a mut Problems,
 }
 
 impl InstanceBuilder<'_> {

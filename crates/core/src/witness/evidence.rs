@@ -102,7 +102,10 @@ impl LinkWitness {
         let undecoded = router.undecoded().last;
         let is_probable = undecoded > last.map(|record| record.at);
         let overrun = self.overrun().map(|overrun| overrun.to);
-        let heard = undecoded.max(last.map(|record| record.at)).max(overrun);
+        // Before its adverts lost their addresses, a source was answered.
+        let lacking = |record: &&SourceRecord| own.concerns(record) && own.lacks_addresses(record);
+        let lacking = router.sources().iter().filter(lacking).map(|record| record.settings_since);
+        let heard = undecoded.max(last.map(|record| record.at)).max(overrun).max(lacking.max());
         let from = heard.unwrap_or(self.since()).max(self.since());
         let down = last.map_or(expected, |record| own.down_interval_after(record, expected));
         let time = known_until.since(from);
@@ -238,8 +241,9 @@ impl fmt::Display for Rejection {
             }
             Self::Clock { seconds, window } => {
                 let direction = if *seconds < 0 { "ahead" } else { "behind" };
-                let (seconds, window) = (seconds.unsigned_abs(), window.as_secs());
-                write!(f, "the sender's clock is {seconds} s {direction}, more than the {window} s of `time_window`")
+                // Another difference is no other finding.
+                let window = window.as_secs();
+                write!(f, "the sender's clock is {direction} by more than the {window} s of `time_window`")
             }
         }
     }

@@ -259,6 +259,25 @@ fn adverts_of_all_versions_and_families_on_one_link_are_separate_sources() {
 }
 
 #[test]
+fn packets_of_carp_leave_no_silence_open() {
+    let mut witness = witness();
+    // Version 2, type 1, the virtual host id, and the length of the authentication; a counter and a digest follow.
+    let mut carp = PEER.packet()[..20].to_vec();
+    carp.extend([0x21, KEY.vrid, 0, 7, 0, 1, 0, 0]);
+    carp.extend([0x5a; 28]);
+    carp[3] = 56;
+    let undecoded = [7, 6].map(|authentication| {
+        carp[23] = authentication;
+        set_ip_checksum(&mut carp);
+        let (origin, clock) = (AdvertOrigin::Foreign, Duration::ZERO);
+        let packet = WitnessedPacket { bytes: &carp, origin, at: at(1_000), clock };
+        assert_eq!(witness.observe(packet), None);
+        router(&witness).undecoded().count
+    });
+    assert_eq!(undecoded, [0, 1]);
+}
+
+#[test]
 fn other_virtual_routers_are_counted_only() {
     let mut witness = witness();
     for vrid in (1..=255).filter(|vrid| *vrid != KEY.vrid) {

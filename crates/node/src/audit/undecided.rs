@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use vipwatch_core::FindingKind;
 use vipwatch_core::audit::SETTLE;
 use vipwatch_core::finding::FindingEvidence;
+use vipwatch_core::{FindingKind, Role};
 use vipwatch_linux::clock;
 
 use super::{AuditResult, DatedFinding};
@@ -26,7 +26,7 @@ pub(super) fn is_undecided(store: &StateStore, entry: &InstanceEntry, kind: Find
     // An instance that has changed has no current result, and is audited again soon.
     let audit: Option<&AuditResult> = entry.current_audit();
     let is_of_adverts = kind.evidence() == FindingEvidence::Adverts;
-    audit.is_none() || (is_of_adverts && is_evidence_incomplete(store, entry))
+    audit.is_none() || (is_of_adverts && is_evidence_incomplete(store, entry, kind))
 }
 
 /// The findings about adverts that the last audit of this instance found and the new one did not, while adverts are lost:
@@ -42,28 +42,43 @@ pub(super) fn kept(
         kind.evidence() == FindingEvidence::Adverts
             && !found.iter().any(|found| found.finding.kind == kind)
     };
-    let kept: Vec<_> = last.findings.iter().filter(is_kept).cloned().collect();
+    let mut kept: Vec<_> = last.findings.iter().filter(is_kept).cloned().collect();
+    if kept.is_empty() {
+        return kept;
+    }
     let needed = expected_down_interval(&entry.instance) + SETTLE;
-    let is_lossy = |evidence: InstanceEvidence<'_>| {
+    let keep = |evidence: InstanceEvidence<'_>| {
         let overrun = evidence.witness.overrun();
-        overrun.is_some_and(|overrun| clock::now().since(overrun.to) < needed)
+        let is_lossy = overrun.is_some_and(|overrun| clock::now().since(overrun.to) < needed);
+        // An advert that has arrived ends the silence, whatever else is lost.
+        let is_advertised = is_advertised(evidence);
+        kept.retain(|dated| is_lossy && !(is_advertised && is_of_silence(dated.finding.kind)));
     };
-    let is_lossy = || store.witness.read(&entry.instance, is_lossy).unwrap_or(false);
-    if !kept.is_empty() && is_lossy() { kept } else { Vec::new() }
+    store.witness.read(&entry.instance, keep).map_or_else(Vec::new, |()| kept)
+}
+
+fn is_of_silence(kind: FindingKind) -> bool {
+    matches!(kind, FindingKind::NoPrimary | FindingKind::KeepalivedFault)
+}
+
+fn is_advertised(evidence: InstanceEvidence<'_>) -> bool {
+    let judged_at = evidence.witness.judged_at(clock::now());
+    let router = evidence.witness.router(evidence.key);
+    router.is_some_and(|router| router.advertising(judged_at).next().is_some())
 }
 
 /// Whether adverts of this instance are captured, but not for long enough, or some were lost or cannot be decoded.
-fn is_evidence_incomplete(store: &StateStore, entry: &InstanceEntry) -> bool {
+fn is_evidence_incomplete(store: &StateStore, entry: &InstanceEntry, kind: FindingKind) -> bool {
     let needed = expected_down_interval(&entry.instance) + SETTLE + AUDIT_MARGIN;
     let is_incomplete = |evidence: InstanceEvidence<'_>| {
         let lost = evidence.witness.overrun().map(|overrun| overrun.to);
-        let (began, judged_at) =
-            (evidence.witness.since(), evidence.witness.judged_at(clock::now()));
-        // Beside a source that advertises, they leave nothing open.
-        let both = || evidence.witness.both_kinds(evidence.key);
-        let is_advertised = both().any(|router| router.advertising(judged_at).next().is_some());
-        let undecoded = both().filter_map(|router| router.undecoded().last).max();
-        let undecoded = undecoded.filter(|_| !is_advertised);
+        let began = evidence.witness.since();
+        // They leave open whether there is a primary, unless a source advertises or this node is one.
+        let is_open = is_of_silence(kind)
+            && matches!(entry.role, Role::Backup | Role::Unknown(_))
+            && !is_advertised(evidence);
+        let router = evidence.witness.router(evidence.key).filter(|_| is_open);
+        let undecoded = router.and_then(|router| router.undecoded().last);
         let complete_since = lost.max(undecoded).map_or(began, |last| last.max(began));
         *evidence.status == CaptureStatus::Running && clock::now().since(complete_since) < needed
     };

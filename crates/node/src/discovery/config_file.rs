@@ -25,12 +25,14 @@ pub(super) struct ConfigFile {
     /// `None` if the file must be parsed in every scan, because it includes others, or uses the environment.
     pub(super) stamp: Option<FileStamp>,
     /// The namespace that the file names with `net_namespace`.
-    netns: Option<NetnsName>,
+    pub(super) netns: Option<NetnsName>,
     /// A boxed slice, because a vector would keep the memory of the parser's larger list.
-    vrrp_instances: Box<[Arc<VrrpInstance>]>,
+    pub(super) vrrp_instances: Box<[Arc<VrrpInstance>]>,
     pub(super) problems: Vec<ConfigProblem>,
     /// Whether keepalived would use the file: it can be read, and all its problems are notes.
     pub(super) is_valid: bool,
+    /// Whether keepalived may end, or lose an instance, when it reads the file.
+    pub(super) is_harmful: bool,
     /// Whether the instances of the file are all known: no problem can hide one.
     pub(super) has_all_instances: bool,
     /// This file and those that it includes; empty if it includes none.
@@ -96,7 +98,10 @@ impl ConfigFile {
             problems: self.problems.into_iter().map(ConfigProblem::with_last_valid).collect(),
             is_valid: !loaded.is_refused,
             has_all_instances: !loaded.is_refused,
-            pending: Some(PendingEdit::NotLoaded { loaded_at, is_refused: !self.is_valid }),
+            pending: Some(PendingEdit::NotLoaded {
+                loaded_at,
+                is_refused: !self.is_valid || self.is_harmful,
+            }),
             ..self
         }
     }
@@ -111,14 +116,15 @@ impl ConfigFile {
             unread.is_empty() && problems.iter().all(|problem| problem.impact == Impact::Note);
         let has_all_instances = unread.is_empty()
             && !problems.iter().any(|problem| problem.impact.may_hide_instances());
-        let mut content = Self { is_valid, has_all_instances, ..Self::default() };
-        let count = unread.len() + problems.len();
+        let is_harmful = configuration.is_harmful;
+        let mut content = Self { is_valid, is_harmful, has_all_instances, ..Self::default() };
+        let count = unread.len() + problems.len() + problems.left_out();
         for (path, error) in unread.into_iter().take(MAX_PROBLEMS) {
             let text = format!("cannot read the file: {error}");
             content.problems.push(ConfigProblem::new(&path, None, text));
         }
         let left = MAX_PROBLEMS - content.problems.len();
-        for Problem { position, message, .. } in problems.into_iter().take(left) {
+        for Problem { position, message, .. } in problems.iter().take(left) {
             let file = files.get(position.file).unwrap_or(&file);
             let text = message.text(may_quote).to_owned();
             content.problems.push(ConfigProblem::new(file, Some(position.line), text));

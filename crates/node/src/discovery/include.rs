@@ -3,6 +3,7 @@
 //! the text.
 
 use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use vipwatch_core::keepalived::{
-    Configuration, FilePosition, Files, Include, Message, Problem, Program, Source, configuration,
-    loaded_parts,
+    Configuration, FilePosition, Files, Include, Message, Problem, Problems, Program, Source,
+    configuration, loaded_parts,
 };
 use vipwatch_linux::file::TextFile;
 use vipwatch_linux::process_table::{self as processes, ProcessId};
@@ -63,7 +64,7 @@ pub(super) enum Author {
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) configuration: Configuration,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Problems,
     /// The files that were read, as they are shown; the index is the file number in a [`FilePosition`].
     pub(super) files: Vec<PathBuf>,
     /// The files that could not be read, as they are shown.
@@ -92,13 +93,13 @@ struct OpenedFiles<'a> {
     bytes_left: u64,
     entries_left: usize,
     /// The environment of the process: read for the first variable. `None` if it is not known.
-    environment: OnceCell<Option<Vec<String>>>,
+    environment: OnceCell<Option<HashMap<String, String>>>,
 }
 
 /// Reads a file and the files that it includes.
 pub(super) fn load(request: ConfigRequest<'_>) -> Loaded {
     let mut opened = OpenedFiles::new(request);
-    let mut problems = Vec::new();
+    let mut problems = Problems::default();
     let configuration = opened.read(request.file, &mut problems).map(|(first, metadata)| {
         if is_executable(&metadata) {
             problems.push(Problem::refused(start_of(first.file), "the file is executable"));
@@ -133,7 +134,7 @@ pub(super) fn load_copy(request: ConfigRequest<'_>, copy: &str) -> Option<Config
         }
         part.directory = Arc::clone(&directories[part.file]);
     }
-    Some(configuration(parts, &mut opened, request.program, &mut Vec::new()))
+    Some(configuration(parts, &mut opened, request.program, &mut Problems::default()))
 }
 
 impl<'a> OpenedFiles<'a> {
@@ -152,7 +153,7 @@ impl<'a> OpenedFiles<'a> {
         }
     }
 
-    fn read(&mut self, file: &Path, problems: &mut Vec<Problem>) -> Option<(Source, Metadata)> {
+    fn read(&mut self, file: &Path, problems: &mut Problems) -> Option<(Source, Metadata)> {
         let root = self.request.root;
         let limit = MAX_BYTES.min(self.bytes_left);
         let TextFile { text, metadata } = match text_of(root, file, limit) {
@@ -213,8 +214,11 @@ fn is_reachable_by_all(file: &Path, identity: (u64, u64)) -> bool {
 }
 
 /// The environment with which a process was started; `None` if it cannot be read.
-fn environment(id: ProcessId) -> Option<Vec<String>> {
-    let environment = processes::environment(id.pid).ok()?;
+fn environment(id: ProcessId) -> Option<HashMap<String, String>> {
+    let words = processes::environment(id.pid).ok()?;
+    // The first one of two with the same name counts.
+    let words = words.iter().rev().filter_map(|word| word.split_once('='));
+    let environment = words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     // ORDER: the pid may have been given to another process before the read, but not after this check.
     processes::is_alive(id).then_some(environment)
 }
@@ -223,11 +227,10 @@ impl Files for OpenedFiles<'_> {
     fn variable(&mut self, name: &str) -> Option<String> {
         let read = || self.request.process.and_then(environment);
         let environment = self.environment.get_or_init(read).as_ref()?;
-        let value = |word: &String| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned());
-        Some(environment.iter().find_map(value).unwrap_or_default())
+        Some(environment.get(name).cloned().unwrap_or_default())
     }
 
-    fn open(&mut self, include: Include<'_>, problems: &mut Vec<Problem>) -> Vec<Source> {
+    fn open(&mut self, include: Include<'_>, problems: &mut Problems) -> Vec<Source> {
         let Include { pattern, letter, position: place, parents: above } = include;
         let quoting = |text: &str| {
             Message::quoting(format!("include: {text}"), format!("include {pattern}: {text}"))

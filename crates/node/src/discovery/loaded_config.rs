@@ -9,8 +9,9 @@ use vipwatch_core::keepalived::Configuration;
 use super::include::{ConfigRequest, load_copy};
 use crate::processes::{MAX_LOADED_BYTES, ProcessSource};
 
-/// The longest time for which a copy is taken to be changing; keepalived writes it within milliseconds.
-const MAX_CHANGING: Duration = Duration::from_secs(5);
+/// The longest time for which a copy is taken to be changing; keepalived writes it within milliseconds. Without a copy, for
+/// how long an edit has no effect. Withheld role changes wait for longer.
+pub(super) const MAX_CHANGING: Duration = Duration::from_secs(4);
 
 /// The configuration loaded by a file's process.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::discovery::netns_of_router;
-use vipwatch_core::keepalived::{Program, Source, configuration};
+use vipwatch_core::keepalived::{Problems, Program, Source, configuration};
 use vipwatch_core::notification::AttemptResult;
 use vipwatch_core::{ErrorChain, EventKind, InstanceId, RoleKind};
 use vipwatch_linux::file::read_text;
@@ -95,6 +95,6 @@ fn has_gateway(directory: &Path) -> Result<bool, Ipv6Error> {
     };
     // The agent writes no includes and no conditional lines.
     let configuration =
-        configuration(Source::alone(text), &mut (), Program::default(), &mut Vec::new());
+        configuration(Source::alone(text), &mut (), Program::default(), &mut Problems::default());
     Ok(configuration.instances.iter().any(|instance| instance.has_ipv6_gateway))
 }

@@ -195,7 +195,11 @@ pub(super) fn is_same_text(copy: &str, file: &str) -> bool {
     let lines = |text: &str| -> Vec<String> {
         let lines = text.lines().map(without_comment).filter(|line| !line.is_empty());
         let lines = lines.map(|line| match line.split_once('=') {
-            Some((name, _)) if hides_definitions && line.starts_with('$') => name.to_owned(),
+            Some((name, value))
+                if line.starts_with('$') && (hides_definitions || has_secret(value)) =>
+            {
+                name.to_owned()
+            }
             _ => without_secrets(&line),
         });
         lines.filter(|line| !line.starts_with("include")).collect()
@@ -281,6 +285,8 @@ mod tests {
         assert!(!is_same_text(COPY, &COPY.replace("key 7", "key 8")));
         let defined = format!("$PASS=old\n{}", COPY.replace("auth_pass old", "auth_pass $PASS"));
         assert!(is_same_text(&defined, &defined.replace("=old", "=new")));
+        let defined = format!("$K=key 7 hex:00ff\n{}", COPY.replace("key 7 hex:00ff", "$K"));
+        assert!(is_same_text(&defined, &defined.replace("00ff", "0000ffff")));
         let unused = format!("$WEIGHT=old\n{COPY}");
         assert!(!is_same_text(&unused, &unused.replace("=old", "=new")));
         assert!(!is_same_text(COPY, &COPY.replace("auth_pass old\n", "")));

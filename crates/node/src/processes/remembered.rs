@@ -58,6 +58,8 @@ struct StorageState {
     unstored: Option<Vec<ProcessSource>>,
     /// Whether a thread writes.
     has_thread: bool,
+    /// The configurations of the last run are not known, and stay on the disk for the next run.
+    is_unread: bool,
 }
 
 impl Storage {
@@ -89,7 +91,9 @@ impl RememberedSources {
     /// the disk does not answer.
     pub(crate) fn load(&self) -> Option<Vec<ProcessSource>> {
         let state_dir = self.state_dir.clone();
-        in_time(LOAD_LIMIT, move || load(&state_dir))
+        let loaded = in_time(LOAD_LIMIT, move || load(&state_dir));
+        self.storage.lock().is_unread = loaded.is_none();
+        loaded
     }
 
     /// Stores the configurations, except for those of routers and those that only their processes can reach. A thread of its
@@ -98,6 +102,9 @@ impl RememberedSources {
         sources.retain(|source| !source.file.starts_with(&self.ha_confs));
         // BOUND: one thread, and the newest sources.
         let mut state = self.storage.lock();
+        if state.is_unread {
+            return;
+        }
         state.unstored = Some(sources);
         if std::mem::replace(&mut state.has_thread, true) {
             return;
@@ -212,6 +219,11 @@ mod tests {
         for number in 0..100 {
             remembered.clone().store(vec![source(number.to_string())]);
         }
+        assert!(remembered.wait_stored(Duration::from_mins(1)));
+        assert_eq!(remembered.load(), Some(vec![source("99".to_owned())]));
+        // What could not be read may be more than what is known now.
+        remembered.storage.lock().is_unread = true;
+        remembered.store(Vec::new());
         assert!(remembered.wait_stored(Duration::from_mins(1)));
         assert_eq!(remembered.load(), Some(vec![source("99".to_owned())]));
         // A thread that the disk blocks.

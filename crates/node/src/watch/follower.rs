@@ -4,7 +4,7 @@
 
 mod withheld;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -268,8 +268,7 @@ impl Follower {
         // A directory may have changed during the scan.
         self.next_scan = self.next_scan.min(clock::now() + pause);
         if is_changed {
-            let ids: HashSet<&InstanceId> = self.instances.iter().map(|one| &one.id).collect();
-            self.withheld.retain(|id| ids.contains(id));
+            self.withheld.follow(&self.instances);
         }
         // A namespace may have been deleted between the scan of the files and the snapshot.
         let followed = self.withhold(followed, Self::is_undecided);

@@ -149,7 +149,9 @@ fn kinds(
         Role::Backup => router.advertising(judged_at).next().is_some(),
         Role::Fault(_) | Role::Unknown(_) => true,
     };
-    let is_usual = is_expected && !is_unusual(router, &entry.instance, judged_at);
+    let is_usual = is_expected
+        && !is_unusual(router, &entry.instance, judged_at)
+        && !evidence.witness.is_flooded(judged_at);
     reviewed.is_quiet =
         is_settled && is_usual && reviewed.kinds == 0 && !reviewed.split.has_other_primary();
     if reviewed.is_quiet {

@@ -53,7 +53,7 @@ fn knows_down_timer(text: &str) -> bool {
     let version = text.split_whitespace().nth(1).and_then(|word| word.strip_prefix('v'));
     let numbers: Vec<u32> =
         version.unwrap_or_default().split('.').map_while(|number| number.parse().ok()).collect();
-    numbers >= vec![2, 2]
+    numbers >= vec![2, 2, 4]
 }
 
 impl LabHost {
@@ -101,9 +101,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keepalived_knows_the_down_timer_from_2_2_on() {
+    fn keepalived_knows_the_down_timer_from_2_2_4_on() {
         for (version, expected) in
-            [("2.1.5", false), ("1.4", false), ("2.2.0", true), ("3.0", true)]
+            [("2.1.5", false), ("1.4", false), ("2.2.0", false), ("2.2.4", true), ("3.0", true)]
         {
             let text = format!("Keepalived v{version} (01/16,2022)\n\nCopyright(C) 2001");
             assert_eq!(knows_down_timer(&text), expected, "{version}");

@@ -225,10 +225,22 @@ fn a_file_with_which_keepalived_would_end_has_a_warning_before_the_reload() {
     let _keepalived = lab.start_keepalived();
     let _node = lab.fixture.start();
     wait_for_role(&lab.fixture, &lab.name, "primary");
-    lab.edit(&lab.conf().replace(" virtual_router_id 51\n", ""));
-    lab.wait_for_findings(&["keepalived-reload-pending"]);
     let doctor = || lab.fixture.run_text(&["doctor"]);
-    assert!(doctor().contains("do not reload or restart keepalived"), "{}", doctor());
+    let (conf, vrid) = (lab.conf(), " virtual_router_id 51\n");
+    for harmful in [
+        conf.replace(vrid, ""),
+        format!("{conf}vrrp_instance other {{\n interface eth0\n}}\n"),
+        // keepalived before 2.4 ends the instance at the end of the block.
+        conf.replace(vrid, &format!("{vrid} auth_hmac {{\n  mode enforce\n }}\n")),
+    ] {
+        lab.edit(&harmful);
+        lab.wait_for_findings(&["keepalived-reload-pending"]);
+        assert!(doctor().contains("do not reload or restart keepalived"), "{}", doctor());
+        lab.edit(&conf);
+        wait_within_showing(CHECK_LIMIT, "the end of the finding", doctor, || {
+            (!doctor().contains("keepalived-reload-pending")).then_some(())
+        });
+    }
     // Without its file, keepalived loads nothing.
     std::fs::remove_file(lab.lab.path().join("keepalived/keepalived.conf")).unwrap();
     lab.fixture.wait_for_log("keepalived still runs with it");

@@ -8,7 +8,7 @@ use crate::LinkName;
 use crate::keepalived::blocks::Statement;
 use crate::keepalived::definitions::RANDOM_MARK;
 use crate::keepalived::numbers::cidr;
-use crate::keepalived::problem::{FilePosition, Message, Problem};
+use crate::keepalived::problem::{FilePosition, Message, Problem, Problems};
 
 /// An address of an instance, before its link is decided.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,7 @@ impl DraftAddress {
 pub(super) fn parse(
     entry: Statement<'_>,
     has_dynamic_interfaces: bool,
-    problems: &mut Vec<Problem>,
+    problems: &mut Problems,
 ) -> Option<DraftAddress> {
     let Statement { position, words } = entry;
     let text = &words[0];

@@ -6,7 +6,7 @@ use crate::LinkName;
 use crate::keepalived::blocks::Statement;
 use crate::keepalived::keywords::{V2_2_8, V2_3_0};
 use crate::keepalived::numbers::{cidr, mac};
-use crate::keepalived::problem::{FilePosition, Message, Problem};
+use crate::keepalived::problem::{FilePosition, Message, Problem, Problems};
 use crate::keepalived::version::Version;
 
 /// An older `use_vmac` has a name and a MAC address at most.
@@ -22,17 +22,15 @@ impl Drafts {
     /// `use_vmac [[name] NAME] [MAC] [group GROUP] [netlink_notify_msg]`, in any order.
     pub(super) fn set_vmac(&mut self, statement: Statement<'_>) {
         let limit = if self.version < V2_3_0 { MAX_OLD_WORDS } else { usize::MAX };
+        let Some(draft) = self.instances.last_mut() else { return };
+        draft.uses_vmac = true;
         for LinkWord { word, is_name } in link_words(statement.words, self.version, limit) {
-            let is_taken = self.is_vmac_name_taken(word);
-            let Some(draft) = self.instances.last_mut() else { return };
             if !is_name && word.contains(':') {
                 draft.vmac_mac = draft.vmac_mac.take().or_else(|| mac(word));
-            } else if draft.vmac_name.is_none() && !is_taken {
-                draft.vmac_name = vmac_name(word, statement.position, &mut self.problems);
+            } else if draft.vmac_name.is_none() {
+                let name = vmac_name(word, statement.position, &mut self.problems);
+                draft.vmac_name = name.filter(|name| self.vmac_names.insert(*name));
             }
-        }
-        if let Some(draft) = self.instances.last_mut() {
-            draft.uses_vmac = true;
         }
     }
 
@@ -43,22 +41,16 @@ impl Drafts {
             return;
         }
         for LinkWord { word, is_name } in link_words(statement.words, self.version, usize::MAX) {
-            let is_taken = self.is_vmac_name_taken(word);
-            let Some(draft) = self.instances.last_mut() else { return };
             if !is_name && matches!(word, "bridge" | "private" | "vepa") {
                 continue;
             }
             if let Some(address) = cidr(word).filter(|_| !is_name) {
                 draft.family.get_or_insert(Family::of(address));
-            } else if draft.vmac_name.is_none() && !is_taken {
-                draft.vmac_name = vmac_name(word, statement.position, &mut self.problems);
+            } else if draft.vmac_name.is_none() {
+                let name = vmac_name(word, statement.position, &mut self.problems);
+                draft.vmac_name = name.filter(|name| self.vmac_names.insert(*name));
             }
         }
-    }
-
-    fn is_vmac_name_taken(&self, name: &str) -> bool {
-        let mut names = self.instances.iter().filter_map(|other| other.vmac_name);
-        names.any(|other| other.as_bytes() == name.as_bytes())
     }
 }
 
@@ -80,7 +72,7 @@ fn link_words(words: &[String], version: Version, limit: usize) -> Vec<LinkWord<
 }
 
 /// The configured name of a VMAC or ipvlan link; a name that keepalived ignores becomes a problem.
-fn vmac_name(word: &str, position: FilePosition, problems: &mut Vec<Problem>) -> Option<LinkName> {
+fn vmac_name(word: &str, position: FilePosition, problems: &mut Problems) -> Option<LinkName> {
     let ignored = |error| {
         let message = Message::quoting(
             "keepalived ignores the name of a VMAC: no link can have it",

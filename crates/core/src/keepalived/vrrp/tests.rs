@@ -11,7 +11,7 @@ fn read(text: &str) -> (Configuration, Vec<String>) {
 }
 
 fn read_as(version: Version, text: &str) -> (Configuration, Vec<String>) {
-    let mut problems = Vec::new();
+    let mut problems = Problems::default();
     let first = Source::alone(text.to_owned());
     let program = Program { config_id: "node1", version };
     let configuration = configuration(first, &mut (), program, &mut problems);
@@ -344,7 +344,7 @@ fn options_of_a_vmac_and_an_ipvlan_are_not_its_name() {
 struct Environment(&'static str, &'static str);
 
 impl Files for Environment {
-    fn open(&mut self, _: super::super::Include<'_>, _: &mut Vec<Problem>) -> Vec<Source> {
+    fn open(&mut self, _: super::super::Include<'_>, _: &mut Problems) -> Vec<Source> {
         Vec::new()
     }
 
@@ -354,9 +354,32 @@ impl Files for Environment {
 }
 
 #[test]
+fn millions_of_problems_are_counted_and_not_kept() {
+    let words = "\u{1} ".repeat(400);
+    let text = instance("A", &format!("use_vmac {words}\n").repeat(5_000), "10.0.0.1");
+    let mut problems = Problems::default();
+    let first = Source::alone(format!("{text}vrrp_instance B {{\n}}\n"));
+    let configuration = configuration(first, &mut (), Program::default(), &mut problems);
+    assert_eq!((problems.len(), problems.left_out()), (1_001, 400 * 5_000 - 1_000));
+    assert!(configuration.is_refused && problems.last().unwrap().impact == Impact::Refused);
+}
+
+#[test]
+fn a_variable_that_contains_itself_ends_the_reading() {
+    let reference = "${_ENV X}";
+    let text = format!("{}\n", reference.repeat(100)).repeat(4_000);
+    let mut problems = Problems::default();
+    let mut environment = Environment("X", reference);
+    let first = Source::alone(text);
+    configuration(first, &mut environment, Program::default(), &mut problems);
+    let is_end = |problem: &Problem| problem.message.text(true).contains("the rest is not read");
+    assert!(problems.iter().any(is_end), "{:?}", problems.last());
+}
+
+#[test]
 fn variables_of_the_environment_are_replaced_and_never_quoted() {
     let read_in = |mut environment: Environment, text: &str| {
-        let (program, mut problems) = (Program::default(), Vec::new());
+        let (program, mut problems) = (Program::default(), Problems::default());
         let first = Source::alone(text.to_owned());
         let configuration = configuration(first, &mut environment, program, &mut problems);
         let texts: Vec<_> = problems.iter().map(|it| it.message.text(true).to_owned()).collect();
@@ -410,8 +433,8 @@ fn a_unicast_instance_needs_no_interface() {
 #[test]
 fn an_instance_without_addresses_on_purpose_is_no_fault_of_the_file() {
     let text = "vrrp_instance A {\n interface eth0\n virtual_router_id 7\n version 3\n no_virtual_ipaddress\n}\n";
-    let mut problems = Vec::new();
-    let read = |program, problems: &mut Vec<Problem>| {
+    let mut problems = Problems::default();
+    let read = |program, problems: &mut Problems| {
         configuration(Source::alone(text.to_owned()), &mut (), program, problems)
     };
     let followed = read(Program::default(), &mut problems).instances.remove(0);

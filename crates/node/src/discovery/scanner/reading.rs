@@ -17,10 +17,13 @@ use super::ConfigScanner;
 use crate::discovery::config_file::{ConfigFile, ParsedFile};
 use crate::discovery::include::{Author, ConfigRequest};
 use crate::discovery::instance_config::{InstanceConfig, Origin};
-use crate::discovery::loaded_config::{LoadedConfig, PendingEdit};
+use crate::discovery::loaded_config::{LoadedConfig, MAX_CHANGING, PendingEdit};
 use crate::discovery::ordinary_files::is_in_process_root;
 use crate::discovery::{ConfigProblem, DiscoveryResult, MISSING_FILE_HOLD, SETTLE};
 use crate::processes::ProcessSource;
+
+/// How many times longer than the node keepalived may take for a file, on a busy machine.
+const READING_TIMES: u32 = 10;
 
 impl ConfigScanner {
     /// The content of `file`, which is read if it has changed; `None` if there is no file and no content to keep. `source`
@@ -35,7 +38,7 @@ impl ConfigScanner {
         let stamp = match place.stamp() {
             Ok(stamp) => Some(stamp),
             Err(error) if process_table::is_vanished(&error) => None,
-            Err(error) => return Some(self.replace(file, ConfigFile::unreadable(file, &error))),
+            Err(error) => return Some(self.replace_unreadable(file, &error)),
         };
         let known = self.files.get(file);
         let is_current = |stamp| known.is_some_and(|known| known.is_current(stamp, source));
@@ -61,6 +64,10 @@ impl ConfigScanner {
                         ConfigFile::missing(file, "with it").with_loaded(loaded, loaded_at);
                     Some(self.replace(file, missing))
                 }
+                // It runs with what it has read.
+                LoadedConfig::NoCopy if self.files.contains_key(file) => {
+                    Some(self.replace(file, ConfigFile::missing(file, "with it")))
+                }
                 _ if self.hold(file, file, result).is_some() => {
                     self.files.get_mut(file).map(|known| &mut **known)
                 }
@@ -68,11 +75,12 @@ impl ConfigScanner {
                 // It has read that there is no file.
                 _ => {
                     self.files.remove(file);
-                    Some(self.replace(file, ConfigFile::missing(file, "without any instance")))
+                    let missing = ConfigFile::missing(file, "without any instance");
+                    Some(self.replace(file, ConfigFile { has_all_instances: true, ..missing }))
                 }
             },
             (Err(_), None) => self.hold(file, file, result),
-            (Err(error), Some(_)) => Some(self.replace(file, ConfigFile::unreadable(file, &error))),
+            (Err(error), Some(_)) => Some(self.replace_unreadable(file, &error)),
         }
     }
 
@@ -85,6 +93,7 @@ impl ConfigScanner {
         request: ConfigRequest<'_>,
         result: &mut DiscoveryResult,
     ) -> Option<&mut ConfigFile> {
+        let began = Instant::now();
         let ParsedFile { mut content, written } = ConfigFile::parse(request, stamp);
         let mut since = self.files.get(file).and_then(|known| known.changing_since);
         let loaded = LoadedConfig::read(source, request).without_endless_change(&mut since);
@@ -99,9 +108,11 @@ impl ConfigScanner {
         let is_young = |wait| written.and_then(age).is_some_and(|age| age < wait);
         let (is_changing, pending) = match loaded {
             LoadedConfig::Known(loaded, loaded_at) => {
-                let is_reload = age(loaded_at).is_some_and(|age| age < SETTLE);
+                // The VRRP child reads the copy after it is written, and then changes addresses.
+                let settle = SETTLE.max(began.elapsed() * READING_TIMES);
+                let is_reload = age(loaded_at).is_some_and(|age| age < settle);
                 result.is_unsettled |= is_reload;
-                if content.differs_from(&loaded) {
+                if content.differs_from(&loaded) || content.is_harmful && !loaded.is_harmful {
                     content = content.with_loaded(loaded, loaded_at);
                 } else {
                     // keepalived runs with this content, whatever its problems are.
@@ -125,7 +136,7 @@ impl ConfigScanner {
             LoadedConfig::NoProcess => (is_young(SETTLE), Some(PendingEdit::Changing)),
             LoadedConfig::Changing => (true, Some(PendingEdit::Changing)),
             // A reload usually follows the edit soon. Its time is not known, so that role changes wait for the end.
-            LoadedConfig::NoCopy => (is_young(MISSING_FILE_HOLD), Some(PendingEdit::Changing)),
+            LoadedConfig::NoCopy => (is_young(MAX_CHANGING), Some(PendingEdit::Changing)),
         };
         if is_changing {
             // The file may be incomplete. In the first scan there is no earlier content to use instead.
@@ -176,6 +187,12 @@ impl ConfigScanner {
         known.scan_number = self.scan_number;
         known.missing_since = None;
         known
+    }
+
+    /// The known content, which an edit may be pending for, with the problem that the file cannot be read.
+    fn replace_unreadable(&mut self, file: &Arc<Path>, error: &io::Error) -> &mut ConfigFile {
+        let pending = self.files.get(file).and_then(|known| known.pending);
+        self.replace(file, ConfigFile { pending, ..ConfigFile::unreadable(file, error) })
     }
 
     /// Keeps the content of `file`, because `missing` is missing: `file` itself or a file that it includes.

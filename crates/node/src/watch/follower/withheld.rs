@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use vipwatch_core::{Fault, InstanceId, Moment, Role};
 
+use crate::discovery::InstanceConfig;
 use crate::watch::instance_table::{AddressChange, RoleChange};
 
 /// The longest time that a change waits: a file may keep changing, and a scan may take as long as a file system blocks. On a
@@ -82,9 +83,16 @@ impl Withheld {
         is_cancelled
     }
 
-    /// Forgets the changes of instances that are no longer configured.
-    pub(super) fn retain(&mut self, is_configured: impl Fn(&InstanceId) -> bool) {
-        self.held.retain(|id, _| is_configured(id));
+    /// Forgets the changes of instances that are no longer configured. The others are about the new configuration.
+    pub(super) fn follow(&mut self, instances: &[Arc<InstanceConfig>]) {
+        let by_id: HashMap<_, _> = instances.iter().map(|one| (&one.id, one)).collect();
+        self.held.retain(|id, held| {
+            let Some(instance) = by_id.get(id) else { return false };
+            for held in held {
+                held.change.instance = Arc::clone(instance);
+            }
+            true
+        });
     }
 
     /// The changes that the scan has decided. Those for which `is_open` waits for the next one.
@@ -184,10 +192,22 @@ mod tests {
     fn the_first_role_of_an_instance_that_is_back_comes_after_no_earlier_change() {
         let mut withheld = Withheld::default();
         withheld.hold(change(Role::Primary, PARTIAL), at(0));
-        withheld.retain(|_| false);
+        withheld.follow(&[]);
         let first = RoleChange { from: None, ..change(PARTIAL, Role::Primary) };
         assert_eq!(roles(&withheld.after_earlier(first)), [Role::Primary]);
         assert_eq!(roles(&withheld.take_overdue(at(5000))), []);
+    }
+
+    #[test]
+    fn a_change_that_a_scan_decides_has_the_configuration_that_the_scan_has_found() {
+        let mut withheld = Withheld::default();
+        withheld.hold(change(Role::Primary, Role::Backup), at(0));
+        withheld.begin_scan();
+        let found = Arc::new(example());
+        withheld.follow(&[Arc::clone(&found)]);
+        let decided = withheld.decided(|_| false, at(1));
+        assert_eq!(roles(&decided), [Role::Backup]);
+        assert!(Arc::ptr_eq(&decided[0].instance, &found));
     }
 
     #[test]

@@ -105,12 +105,19 @@ impl DatedFinding {
                 audited.duration_since(self.since).unwrap_or_else(|error| error.duration());
             distance < GRACE
         };
+        // The follower may hold the change of the role back, and the finding follows from it.
+        let is_role_wrong = || {
+            let audited = entry.audit.iter().flat_map(|audit| &audit.findings);
+            audited
+                .map(|dated| dated.finding.kind)
+                .any(|kind| kind == FindingKind::PublishedRoleWrong)
+        };
         match self.finding.kind.settle() {
             FindingSettle::None => false,
             FindingSettle::Processes => is_unconfirmed(),
             // A command without a node audits once: nothing confirms its findings.
             FindingSettle::SecondAudit if entry.seq != 0 => is_unconfirmed(),
-            _ => is_after_transition(),
+            _ => is_after_transition() || is_role_wrong() && is_unconfirmed(),
         }
     }
 }
@@ -443,6 +450,33 @@ mod tests {
             assert!(is_young(clock, 1, 1) && is_young(clock, 1, 3) && is_young(clock, 3, 1));
             assert!(!is_young(clock, 1, 6) && !is_young(clock, 6, 1));
         }
+    }
+
+    #[test]
+    fn a_finding_that_follows_from_a_withheld_change_is_young() {
+        let (instance, now) = (Arc::new(crate::discovery::example()), SystemTime::now());
+        let mut entry = InstanceEntry::new(Arc::clone(&instance), Role::Primary, [].into());
+        (entry.since, entry.role_since) = (UNIX_EPOCH, clock::now().before(GRACE * 9));
+        let mut is_young = |kinds: &[FindingKind], age| {
+            let finding = |kind: &FindingKind| Finding::new(*kind, String::new());
+            let dated = |kind| DatedFinding { finding: finding(kind), since: now - age };
+            let audit = AuditResult {
+                at: now,
+                taken: Instant::now(),
+                seq: entry.seq,
+                instance: Arc::clone(&instance),
+                addresses: Box::default(),
+                findings: kinds.iter().map(dated).collect(),
+                is_unsettled: false,
+            };
+            let first = audit.findings[0].clone();
+            entry.audit = Some(Arc::new(audit));
+            first.is_young(&entry)
+        };
+        let kinds = [FindingKind::PartlyHeld, FindingKind::PublishedRoleWrong];
+        assert!(is_young(&kinds, Duration::ZERO), "the node has not published the role yet");
+        assert!(!is_young(&kinds, GRACE), "nobody will publish it");
+        assert!(!is_young(&kinds[..1], Duration::ZERO), "the role is old");
     }
 
     #[test]

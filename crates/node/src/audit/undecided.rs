@@ -71,12 +71,14 @@ fn is_advertised(evidence: InstanceEvidence<'_>) -> bool {
 fn is_evidence_incomplete(store: &StateStore, entry: &InstanceEntry, kind: FindingKind) -> bool {
     let needed = expected_down_interval(&entry.instance) + SETTLE + AUDIT_MARGIN;
     let is_incomplete = |evidence: InstanceEvidence<'_>| {
-        let lost = evidence.witness.overrun().map(|overrun| overrun.to);
         let began = evidence.witness.since();
-        // They leave open whether there is a primary, unless a source advertises or this node is one.
+        let is_silence_over = is_of_silence(kind) && is_advertised(evidence);
+        let overrun = evidence.witness.overrun().filter(|_| !is_silence_over);
+        let lost = overrun.map(|overrun| overrun.to);
+        // Undecodable adverts leave open whether there is a primary, unless a source advertises or this node is one.
         let is_open = is_of_silence(kind)
-            && matches!(entry.role, Role::Backup | Role::Unknown(_))
-            && !is_advertised(evidence);
+            && !is_silence_over
+            && matches!(entry.role, Role::Backup | Role::Unknown(_));
         let router = evidence.witness.router(evidence.key).filter(|_| is_open);
         let undecoded = router.and_then(|router| router.undecoded().last);
         let complete_since = lost.max(undecoded).map_or(began, |last| last.max(began));

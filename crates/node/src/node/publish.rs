@@ -18,7 +18,7 @@ use vipwatch_core::cause::{ChangeDirection, UnknownReason};
 use vipwatch_core::reconcile::{ObservedRole, Reconciled, StoredRole, reconcile};
 use vipwatch_core::{InstanceId, Moment, Role, Trigger};
 use vipwatch_history::{Latencies, Stage};
-use vipwatch_linux::clock;
+use vipwatch_linux::clock::{self, Stamp};
 
 use super::Node;
 use super::history::LastRunRole;
@@ -33,10 +33,10 @@ use crate::watch::instance_table::{AddressChange, RoleChange};
 impl Node {
     /// Publishes an update of the follower that was read at `read_at`.
     pub(super) fn publish_update(&mut self, update: FollowerUpdate, read_at: Moment) {
-        let at = SystemTime::now();
+        let read = Stamp { moment: read_at, ..Stamp::now() };
         // ORDER: these changes are about the instances before the scan, which may remove some of them.
         for change in update.changes_before_scan {
-            self.publish_change(change, at, read_at);
+            self.publish_change(change, read);
         }
         if let Some(problems) = update.problems {
             self.publish_problems(problems);
@@ -51,7 +51,7 @@ impl Node {
             self.outlets.retry_agents();
         }
         for change in update.changes {
-            self.publish_change(change, at, read_at);
+            self.publish_change(change, read);
         }
         self.outlets.announce_added();
         for AddressChange { id, addresses } in update.address_changes {
@@ -165,7 +165,8 @@ impl Node {
     }
 
     /// Takes one role change to all targets, to the history and to the published state.
-    fn publish_change(&mut self, change: RoleChange, at: SystemTime, read_at: Moment) {
+    fn publish_change(&mut self, change: RoleChange, read: Stamp) {
+        let Stamp { wall: at, moment: read_at } = change.withheld_since.unwrap_or(read);
         let id = change.instance.id.clone();
         let changer = self.pending_causes.changer(&id).or(change.changer);
         let known = self.store.entry(&id);

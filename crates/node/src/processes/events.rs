@@ -33,7 +33,7 @@ pub(crate) fn process_evidence(
                 started: Some(ProcessStart { pid, at: started }),
                 ended: process.last_end.map(process_end),
                 resumed: process.resumed_at,
-                reloaded: process.loaded_at,
+                reloaded: process.loaded.and_then(|loaded| loaded.moment),
                 is_outdated: process.is_outdated,
             })
         }

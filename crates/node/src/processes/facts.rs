@@ -253,7 +253,7 @@ impl ProcessView {
             state_since: processes::start_stamp(id),
             last_end: None,
             resumed_at: None,
-            loaded_at: None,
+            loaded: None,
             is_outdated: false,
         };
         let running = [(file.to_owned(), vec![std::sync::Arc::new(process)])].into();

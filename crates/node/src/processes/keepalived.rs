@@ -89,10 +89,30 @@ pub struct KeepalivedProcess {
     pub(super) last_end: Option<EndRecord>,
     /// When the VRRP child was seen to continue after it had been stopped or frozen.
     pub(super) resumed_at: Option<Moment>,
-    /// When keepalived read its configuration, as of the last check after a transition; `None` if it is not known.
-    pub(super) loaded_at: Option<Moment>,
+    /// When keepalived wrote its copy of its configuration, as of the last check after a transition; `None` if it is not
+    /// known.
+    pub(super) loaded: Option<LoadTime>,
     /// Whether its file had other lines than it has read, as of the last check after a transition.
     pub(super) is_outdated: bool,
+}
+
+/// When a keepalived has read its configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LoadTime {
+    /// The time of its copy. The clock may have been set since.
+    written: SystemTime,
+    /// `None` if the clock was set between the load and the first look at the copy, so that the time is in the future.
+    pub(super) moment: Option<Moment>,
+}
+
+impl LoadTime {
+    /// `known` is the last result: the time of a copy is converted once, whatever the clock says afterwards.
+    fn of(written: SystemTime, known: Option<Self>) -> Self {
+        known.filter(|known| known.written == written).unwrap_or_else(|| {
+            let is_past = written.elapsed().is_ok();
+            Self { written, moment: is_past.then(|| clock::moment_of(written)) }
+        })
+    }
 }
 
 /// The end of a process.
@@ -202,7 +222,7 @@ impl KeepalivedProcess {
             state_since: started,
             last_end: None,
             resumed_at: None,
-            loaded_at: None,
+            loaded: None,
             is_outdated: false,
         };
         process.set_vrrp_child();
@@ -294,7 +314,7 @@ impl KeepalivedProcess {
     /// of the process.
     pub(super) fn read_loaded_at(&mut self) {
         let copy = loaded_config(self.id).ok().flatten();
-        self.loaded_at = copy.map(|copy| clock::moment_of(copy.written));
+        self.loaded = copy.map(|copy| LoadTime::of(copy.written, self.loaded));
         self.is_outdated = self.outdated_since(&self.file).is_some();
     }
 
@@ -500,5 +520,23 @@ fn suspension(id: ProcessId, frozen: &mut HashMap<PathBuf, bool>) -> Option<Susp
         RunState::Traced => Some(Suspension::Tracer),
         RunState::Running => is_frozen().then_some(Suspension::Freezer),
         RunState::Ended => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_no_old_load_a_recent_one() {
+        let written = SystemTime::now() - Duration::from_mins(1);
+        let known = LoadTime::of(written, None);
+        assert!(known.moment.is_some_and(|at| clock::now().since(at) >= Duration::from_mins(1)));
+        assert_eq!(LoadTime::of(written, Some(known)), known);
+        // The first look at this copy is after the step.
+        let future = SystemTime::now() + Duration::from_hours(8);
+        assert_eq!(LoadTime::of(future, Some(known)).moment, None);
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vipwatch_core::{Fault, InstanceId, Moment, NetnsName, Role};
-use vipwatch_linux::clock;
+use vipwatch_linux::clock::{self, Stamp};
 use vipwatch_linux::inotify::{ChangedNames, DirectoryWatcher, WatchTopic};
 use vipwatch_linux::netns::DIRECTORY;
 use vipwatch_linux::netns_watcher::NetnsWatcher;
@@ -45,6 +45,9 @@ const SCAN_DELAY_TIMES: u32 = 20;
 /// While a file is being written, the pause is at least this many times as long as the last scan took: role changes wait for
 /// the next one, and others decide how often their files change.
 const UNSETTLED_TIMES: u32 = 4;
+
+/// The longest time that the caller waits for a scan.
+const MAX_SCAN: Duration = Duration::from_secs(10);
 
 /// What has changed since the last update.
 #[derive(Debug, Default)]
@@ -198,15 +201,22 @@ impl Follower {
     }
 
     /// Scans for instances now, and reports the role of those that are new or are configured differently. Waits for the
-    /// scan: for the start, and for a reload, which answers with the result.
+    /// scan: for the start, and for a reload, which answers with the result. A scan that takes longer than [`MAX_SCAN`],
+    /// because a file system blocks, is followed by [`Self::read`].
     pub fn rediscover(&mut self) -> FollowerUpdate {
-        if self.is_scanning {
-            // That scan began before the call.
-            self.wait_for_scan();
+        let end = clock::now() + MAX_SCAN;
+        // A scan in progress began before the call.
+        let is_free = !self.is_scanning || self.wait_for_scan(end).is_some();
+        if is_free {
+            self.begin_scan();
         }
-        self.begin_scan();
-        let scan = self.wait_for_scan();
-        self.apply_scan(scan)
+        let scan = is_free.then(|| self.wait_for_scan(end)).flatten();
+        if let Some(scan) = scan {
+            return self.apply_scan(scan);
+        }
+        tracing::warn!("reading the configuration of keepalived takes long");
+        (self.is_unsettled, self.next_scan) = (true, clock::now());
+        FollowerUpdate::default()
     }
 
     fn begin_scan(&mut self) {
@@ -218,14 +228,18 @@ impl Follower {
         self.next_scan = clock::now() + SCAN_INTERVAL;
     }
 
-    fn wait_for_scan(&mut self) -> Scan {
+    /// Waits for the scan in progress, until `end` at the latest.
+    fn wait_for_scan(&mut self, end: Moment) -> Option<Scan> {
         loop {
             if let Some(scan) = self.discovery.take() {
                 self.is_scanning = false;
-                return scan;
+                return Some(scan);
             }
+            let left = Timespec::try_from(end.since(clock::now())).ok();
             let mut polled = [PollFd::new(&self.discovery, PollFlags::IN)];
-            let _ = poll(&mut polled, None);
+            if poll(&mut polled, left.as_ref()) == Ok(0) {
+                return None;
+            }
         }
     }
 
@@ -272,8 +286,9 @@ impl Follower {
         }
         // A namespace may have been deleted between the scan of the files and the snapshot.
         let followed = self.withhold(followed, Self::is_undecided);
+        let edit = |change: &RoleChange| self.pending.get(&change.instance.file).copied();
         let is_changing = |change: &RoleChange| is_changing(&self.pending, change);
-        let mut changes = self.withheld.decided(is_changing, clock::now());
+        let mut changes = self.withheld.decided(edit, is_changing, clock::now());
         changes.extend(followed);
         FollowerUpdate {
             changes_before_scan: Vec::new(),
@@ -387,14 +402,15 @@ impl Follower {
         changes: Vec<RoleChange>,
         must_wait: fn(&Self, &RoleChange) -> bool,
     ) -> Vec<RoleChange> {
-        let now = clock::now();
+        let now = Stamp::now();
         let mut others = Vec::new();
         for change in changes {
+            let edit = self.pending.get(&change.instance.file).copied();
             if must_wait(self, &change) {
-                self.withheld.hold(change, now);
-                self.next_scan = now;
+                self.withheld.hold(change, edit, now);
+                self.next_scan = now.moment;
             } else {
-                others.extend(self.withheld.after_earlier(change));
+                others.extend(self.withheld.after_earlier(change, edit));
             }
         }
         others

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use vipwatch_core::role::AddressState;
 use vipwatch_core::{InstanceId, Moment, NetnsName, RateLimit, Role, Trigger};
-use vipwatch_linux::clock;
+use vipwatch_linux::clock::{self, Stamp};
 use vipwatch_linux::inotify::ChangedNames;
 use vipwatch_linux::monitor::WatchError;
 use vipwatch_linux::netns_query::NetnsRef;
@@ -76,6 +76,8 @@ pub struct RoleChange {
     pub trigger: Trigger,
     /// The first process that changed the addresses; `None` if it is not known.
     pub changer: Option<ChangerMark>,
+    /// When it was read, if it was held back since.
+    pub withheld_since: Option<Stamp>,
 }
 
 /// The addresses of an instance have another state than before, and its role is the same.

@@ -225,7 +225,8 @@ impl FollowedInstance {
         };
         let (instance, addresses) = (Arc::clone(&self.instance), Arc::clone(&self.addresses));
         let changer = read.changer_of(&self.watched);
-        Some(RoleChange { instance, from, to, addresses, trigger, changer })
+        let withheld_since = None;
+        Some(RoleChange { instance, from, to, addresses, trigger, changer, withheld_since })
     }
 
     /// The addresses, if their state has changed since it was last reported.

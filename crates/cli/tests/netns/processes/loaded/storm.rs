@@ -72,9 +72,9 @@ fn in_a_storm_of_reloads_no_published_role_differs_from_the_kernels() {
         lab.edit(&lab.conf_with(&address));
         lab.reload();
         match number {
-            // The node knows some files before the next one. It sees the end of their address first.
-            _ if number % 10 == 4 => added.push(AddedAddress::wait_for(&lab, address.clone())),
-            // Every third edit is overtaken by the next one.
+            // The node knows every third file before the next one. It sees the end of their address first.
+            _ if number % 3 == 1 => added.push(AddedAddress::wait_for(&lab, address.clone())),
+            // Another third is overtaken by the next edit.
             _ if number % 3 != 0 => lab.wait_for_presence(&address, true),
             _ => {}
         }

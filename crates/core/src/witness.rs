@@ -37,7 +37,11 @@ pub const MAX_SOURCES: usize = 8;
 const CROWDED_SPAN: Duration = Duration::from_mins(1);
 
 /// Two losses with more time between them have nothing to do with each other.
-const FLOOD_GAP: Duration = Duration::from_secs(10);
+const FLOOD_GAP: Duration = Duration::from_mins(1);
+
+/// A flood lasts for this time at least, and has [`FLOOD_LOSSES`].
+const FLOOD_SPAN: Duration = Duration::from_secs(10);
+const FLOOD_LOSSES: u32 = 4;
 
 /// A queue that was not read for this time says nothing about the sources.
 const MAX_DRAIN_AGE: Duration = Duration::from_secs(5);
@@ -96,6 +100,8 @@ pub struct Overrun {
     pub to: Moment,
     /// Since then, adverts were lost again and again, with less than [`FLOOD_GAP`] between two losses.
     pub since: Moment,
+    /// The number of these losses.
+    losses: u32,
     /// Number of packets that the kernel dropped, since the start of the capture.
     pub total_dropped: u64,
 }
@@ -376,8 +382,9 @@ impl LinkWitness {
             let before = self.overrun.map_or(0, |overrun| overrun.total_dropped);
             let total_dropped = before + u64::from(dropped);
             let known = self.overrun.filter(|known| now.since(known.to) < FLOOD_GAP);
-            let (from, since) = (self.drained_at, known.map_or(now, |known| known.since));
-            self.overrun = Some(Overrun { from, to: now, since, total_dropped });
+            let (since, losses) = known.map_or((now, 1), |known| (known.since, known.losses + 1));
+            let from = self.drained_at;
+            self.overrun = Some(Overrun { from, to: now, since, losses, total_dropped });
         }
         self.drained_at = now;
     }
@@ -424,7 +431,9 @@ impl LinkWitness {
     /// Whether adverts are lost again and again, or were until a minute ago: a further primary may stay unseen.
     pub fn is_flooded(&self, now: Moment) -> bool {
         self.overrun.is_some_and(|overrun| {
-            overrun.to.since(overrun.since) >= FLOOD_GAP && now.since(overrun.to) < CROWDED_SPAN
+            overrun.to.since(overrun.since) >= FLOOD_SPAN
+                && overrun.losses >= FLOOD_LOSSES
+                && now.since(overrun.to) < CROWDED_SPAN
         })
     }
 

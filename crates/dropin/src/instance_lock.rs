@@ -140,7 +140,8 @@ fn kill_by_pid(connection: &UnixStream, name: &str) -> Result<(), Errno> {
     }
     match process {
         Ok(process) => pidfd_send_signal(&process, Signal::KILL),
-        Err(Errno::NOSYS) => kill_process(pid, Signal::KILL),
+        // Older filters of containers answer with EPERM.
+        Err(Errno::NOSYS | Errno::PERM) => kill_process(pid, Signal::KILL),
         Err(errno) => Err(errno),
     }
 }

@@ -152,10 +152,10 @@ fn send(process: Descendant, signal: Signal) {
     // A process of another user stays, if this one lacks the right to end it.
     let _ = match pidfd {
         Ok(pidfd) => pidfd_send_signal(&pidfd, signal),
-        // Before Linux 5.3 there is no descriptor. LIMIT: the process may end, and another one get its pid, between the
-        // check and the signal.
-        Err(Errno::NOSYS) => kill_process(raw_pid, signal),
-        Err(_) => Ok(()),
+        Err(Errno::SRCH) => Ok(()),
+        // Before Linux 5.3 there is no descriptor, filters of containers refuse it, and a limit may be reached. LIMIT: the
+        // process may end, and another one get its pid, between the check and the signal.
+        Err(_) => kill_process(raw_pid, signal),
     };
 }
 

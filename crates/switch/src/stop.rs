@@ -90,9 +90,9 @@ fn send(id: ProcessId, signal: Signal) -> io::Result<()> {
     let sent = match pidfd_open(pid, PidfdFlags::empty()) {
         // ORDER: the identity is checked after the descriptor is open. It cannot become another process from then on.
         Ok(pidfd) if is_same(id) => pidfd_send_signal(&pidfd, signal),
-        // Kernels before 5.3 have no process descriptors.
-        Err(Errno::NOSYS) if is_same(id) => kill_process(pid, signal),
-        Ok(_) | Err(Errno::NOSYS) => Ok(()),
+        // Kernels before 5.3 have no process descriptors, and older filters of containers answer with EPERM.
+        Err(Errno::NOSYS | Errno::PERM) if is_same(id) => kill_process(pid, signal),
+        Ok(_) | Err(Errno::NOSYS | Errno::PERM) => Ok(()),
         Err(errno) => Err(errno),
     };
     match sent {

@@ -82,7 +82,7 @@ fn unknown_text(evidence: &Evidence) -> String {
         }
         UnknownReason::ProcessesNotRead => "the processes of keepalived cannot be read".to_owned(),
         UnknownReason::AdvertsIgnored => format!(
-            "keepalived ignores the adverts of {}: check the firewall, authentication and unicast peers",
+            "keepalived ignores the adverts of {}: `vipwatch doctor` may name the reason; else check the firewall, authentication and unicast peers",
             Peer(evidence)
         ),
         UnknownReason::ProcessNotNamed => {

@@ -110,11 +110,11 @@ findings! {
     KeepalivedFrozen = "keepalived-frozen", Critical, Instance, Processes [drain: CannotTakeOver, is_text_material: true],
         "this node cannot take over: continue the process (kill -CONT, or thaw its cgroup)";
     KeepalivedFrozenAddressLeft = "keepalived-frozen-address-left", Critical, Instance, Processes [is_text_material: true],
-        "another node takes the address and both hold it: continue the process (kill -CONT, or thaw its cgroup), or remove the address";
+        "if another node takes the address, both hold it: continue the process (kill -CONT, or thaw its cgroup); remove the address only if another node holds it";
     KeepalivedGone = "keepalived-gone", Critical, Instance, Processes [drain: CannotTakeOver],
         "this node cannot take over: start keepalived, or see why the agent does not";
     KeepalivedGoneAddressLeft = "keepalived-gone-address-left", Critical, Instance, Processes,
-        "another node takes the address and both hold it: remove the address from the link (ip address del), or start keepalived here if its file still has the address";
+        "if another node takes the address, both hold it: start keepalived here if its file still has the address; remove the address (ip address del) only if another node holds it";
     KeepalivedNotReadable = "keepalived-not-readable", Info, Instance, ProcessesAndFiles [drain: Uncertain],
         "vipwatch needs CAP_SYS_PTRACE to read the processes of other users, or root";
     KeepalivedParentFrozen = "keepalived-parent-frozen", Warning, Instance, Processes [is_text_material: true],
@@ -134,7 +134,7 @@ findings! {
     NamespaceMissing = "namespace-missing", Critical, Instance, Kernel,
         "the agent creates it; if the router was deleted, its directory is a leftover";
     NoPrimary = "no-primary", Critical, Instance, Adverts [drain: NoPrimary],
-        "no node holds the addresses: check keepalived here and on the other nodes";
+        "no node advertises the addresses, and clients may not reach them: check keepalived here and on the other nodes";
     NodeCluster = "node-cluster", Warning, Node, Attempt,
         "the node works on without the cluster; `vipwatch cluster status` shows the connection to etcd, and [cluster] of the configuration its endpoints and files";
     NodeConfiguration = "node-configuration", Warning, Node, Attempt [drain: Uncertain, is_text_material: true],
@@ -146,7 +146,7 @@ findings! {
     NodeHookRunner = "node-hook-runner", Warning, Node, Attempt,
         "hooks wait, and the node retries by itself: see `systemctl status vipwatch-hook-runner.socket`, or reload the node if its configuration file has changed";
     NodeNotRunning = "node-not-running", Warning, Node, Attempt,
-        "no transition is recorded or delivered: systemctl start vipwatch-node";
+        "no transition is recorded or delivered, and no advert is read: systemctl start vipwatch-node";
     NodeOneSocket = "node-one-socket", Warning, Node, Attempt,
         "the node works, with more sockets; as root on Linux 4.20 or later it needs one";
     NodeReceiver = "node-receiver", Warning, Node, Attempt,

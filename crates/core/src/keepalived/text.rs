@@ -74,14 +74,8 @@ const SECRETS: [(&str, usize); 3] = [("auth_pass", 1), ("password", 1), ("key", 
 /// Overwrites the secret in a line, up to a `}`. Blanks, quotes and braces outside of quotes stay: they decide how the
 /// line is split. Returns whether the line is one for a secret.
 pub(super) fn hide_secret(line: &mut String) -> bool {
-    let mut words = line.split(SPACES).filter(|word| !word.is_empty());
-    let first = words.next().unwrap_or_default().trim_matches('"');
-    let Some((_, words_before)) = SECRETS.iter().find(|(name, _)| {
-        first.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['{', '"']))
-    }) else {
-        return false;
-    };
-    let (mut words_before, mut is_in_word, mut is_quoted) = (*words_before, false, false);
+    let Some(mut words_before) = words_before_secret(line) else { return false };
+    let (mut is_in_word, mut is_quoted) = (false, false);
     let hidden = line.chars().map(|c| {
         is_quoted ^= c == '"';
         let is_brace = !is_quoted && matches!(c, '{' | '}');
@@ -96,6 +90,16 @@ pub(super) fn hide_secret(line: &mut String) -> bool {
     });
     *line = hidden.collect();
     true
+}
+
+/// The number of words before the secret in a line; `None` if the line has none.
+fn words_before_secret(line: &str) -> Option<usize> {
+    let first = line.trim_start_matches(SPACES).trim_start_matches('"');
+    let is_end =
+        |rest: &str| rest.is_empty() || rest.starts_with(['{', '"']) || rest.starts_with(SPACES);
+    let mut names = SECRETS.iter();
+    let (_, words) = names.find(|(name, _)| first.strip_prefix(name).is_some_and(is_end))?;
+    Some(*words)
 }
 
 /// Whether a line has a secret, also behind `@ID` or a repetition.
@@ -117,24 +121,40 @@ fn behind_prefixes(line: &str) -> (&str, &str) {
 }
 
 /// A line for a comparison: one `*` stands for each secret, whatever its length. Blanks around braces do not remain.
+///
+/// COST: linear. A line may be as long as a file, and its author may not be trusted.
 pub fn without_secrets(line: &str) -> String {
     let (prefixes, line) = behind_prefixes(line);
-    let mut rest = Some(line.to_owned());
     let mut parts = vec![prefixes.trim_end().to_owned()];
     parts.retain(|prefixes| !prefixes.is_empty());
-    while let Some(mut text) = rest.filter(|text| !text.is_empty()) {
-        if hide_secret(&mut text)
-            && let Some((before, hidden)) = text.split_once('*')
-        {
-            // Braces in quotes are hidden.
-            let end = hidden.find('}').map_or("", |at| &hidden[at..]);
-            text = format!("{}*{end}", before.trim_end_matches(['{', '"']));
-        }
-        let (first, others) = split_at_brace(&text);
-        parts.push(first.to_owned());
-        rest = others.map(str::to_owned);
+    let mut rest = Some(line).filter(|rest| !rest.is_empty());
+    while let Some(text) = rest {
+        let (first, others) = if words_before_secret(text).is_some() {
+            let (secret, others) = text.split_at(end_of_secret(text));
+            let mut secret = secret.to_owned();
+            hide_secret(&mut secret);
+            if let Some((before, _)) = secret.split_once('*') {
+                secret = format!("{}*", before.trim_end_matches(['{', '"']));
+            }
+            (secret.trim_end_matches(BLANKS).to_owned(), others)
+        } else {
+            let (first, others) = split_at_brace(text);
+            (first.to_owned(), others.unwrap_or_default())
+        };
+        parts.push(first);
+        rest = Some(others).filter(|rest| !rest.is_empty());
     }
     parts.join(" ")
+}
+
+/// The position of the first `}` outside of quotes, or the length.
+fn end_of_secret(line: &str) -> usize {
+    let mut is_quoted = false;
+    let is_end = |c| {
+        is_quoted ^= c == '"';
+        c == '}' && !is_quoted
+    };
+    line.find(is_end).unwrap_or(line.len())
 }
 
 /// Splits a line before its first brace outside of quotes, or after a brace at its start. Returns the first

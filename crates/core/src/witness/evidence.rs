@@ -180,6 +180,7 @@ impl OwnSettings {
             || record.version == VrrpVersion::V2
                 && differs(self.interval.map(|interval| interval != record.interval))
             || differs(self.authentication.map(|own| own != record.authentication))
+            || differs(self.addresses.as_ref().map(|own| *own != record.addresses().collect()))
             || self.rejection(record).is_some()
     }
 
@@ -240,10 +241,10 @@ impl fmt::Display for Rejection {
                 write!(f, "they are signed with key {id}, which `auth_hmac` does not have")
             }
             Self::Clock { seconds, window } => {
-                let direction = if *seconds < 0 { "ahead" } else { "behind" };
+                let direction = if *seconds < 0 { "ahead of" } else { "behind" };
                 // Another difference is no other finding.
                 let window = window.as_secs();
-                write!(f, "the sender's clock is {direction} by more than the {window} s of `time_window`")
+                write!(f, "the sender's clock is {direction} this node's by more than the {window} s of `time_window`, and either may be wrong")
             }
         }
     }

@@ -87,7 +87,8 @@ impl InstanceConfig {
     }
 
     /// The group of an instance that no `[[group]]` names: the id of a Neutron router, which is the same on all nodes, or
-    /// family, VRID and addresses, such as `ipv4/51/192.0.2.80`. The VRID is `-` if it is not known.
+    /// family, VRID and addresses, such as `ipv4/51/192.0.2.80`. The VRID is `-` if it is not known. An instance without
+    /// addresses has its id in their place.
     pub fn default_group(&self) -> Cow<'_, str> {
         if self.origin == Origin::Neutron {
             return Cow::Borrowed(self.id.as_str());
@@ -104,7 +105,9 @@ impl InstanceConfig {
         let family = if is_v4 { "ipv4" } else { "ipv6" };
         let vrid = self.vrrp.vrid.map_or_else(|| "-".to_owned(), |vrid| vrid.to_string());
         let ips: Vec<String> = ips.iter().map(ToString::to_string).collect();
-        Cow::Owned(format!("{family}/{vrid}/{}", ips.join(",")))
+        // Without addresses, the name tells services apart that have the same VRID on different links.
+        let service = if ips.is_empty() { self.id.to_string() } else { ips.join(",") };
+        Cow::Owned(format!("{family}/{vrid}/{service}"))
     }
 
     /// Whether an address of this instance decides its role. The floating addresses of a Neutron router do not:

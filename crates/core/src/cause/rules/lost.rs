@@ -80,9 +80,10 @@ impl CauseQuestion<'_> {
         let (_, router) = self.router()?;
         let foreign = self.strongest_foreign()?;
         let own = router.last_own(self.at).map(|own| own.record);
+        let priority = self.acting_priority(foreign);
         let configured = self.known_priority();
         let seen = own.map(|own| own.priority).filter(|priority| *priority > 0);
-        if seen.is_some_and(|own| own > foreign.priority) {
+        if seen.is_some_and(|own| own > priority) {
             return None;
         }
         // A node that receives a stronger advert steps back at once. Adverts that went on for longer were not received
@@ -96,11 +97,11 @@ impl CauseQuestion<'_> {
             cause.evidence.is_inferred = true;
             return Some(cause);
         }
-        let dropped = own_drop(own, configured, foreign);
+        let dropped = own_drop(own, configured, priority);
         let kind =
             if dropped.is_some() { CauseKind::PriorityDropped } else { CauseKind::Preempted };
         let mut cause = self.with_peer(kind, Some(foreign));
-        cause.evidence.own_priority = seen;
+        (cause.evidence.own_priority, cause.evidence.peer_priority) = (seen, Some(priority));
         match dropped {
             Some(before) => cause.evidence.own_priority_before = Some(before),
             None => cause.evidence.own_priority = cause.evidence.own_priority.or(configured),
@@ -118,7 +119,7 @@ impl CauseQuestion<'_> {
         let is_candidate = |record: &&SourceRecord| {
             record.origin == AdvertOrigin::Foreign
                 && !self.own.ignores_adverts
-                && record.priority > 0
+                && self.acting_priority(record) > 0
                 && self.own.concerns(record)
                 // keepalived drops them.
                 && !self.own.is_other_service(record)
@@ -131,7 +132,15 @@ impl CauseQuestion<'_> {
                 && self.at.since(record.at) <= record.interval * 2
         };
         let candidates = router.sources().iter().filter(is_candidate);
-        candidates.max_by_key(|record| (record.priority, record.source))
+        candidates.max_by_key(|record| (self.acting_priority(record), record.source))
+    }
+
+    /// The priority of a source, or the one before it handed over: a node that continues after a freeze may advertise and
+    /// hand over within milliseconds. 0 if it had begun before this node took the addresses.
+    fn acting_priority(&self, record: &SourceRecord) -> u8 {
+        let before = record.previous_priority.filter(|_| record.since >= self.from_since);
+        let before = before.map_or(0, |(before, _)| before);
+        if record.priority > 0 { record.priority } else { before }
     }
 
     fn by_own_hand_over(&self) -> Option<Cause> {
@@ -161,11 +170,7 @@ fn end_of_process(end: &ProcessEnd) -> Cause {
 }
 
 /// The priority of this node before it dropped; `None` if it has not dropped.
-fn own_drop(
-    own: Option<&SourceRecord>,
-    configured: Option<u8>,
-    foreign: &SourceRecord,
-) -> Option<u8> {
+fn own_drop(own: Option<&SourceRecord>, configured: Option<u8>, foreign: u8) -> Option<u8> {
     match own {
         Some(own) => {
             let before = own.previous_priority.map(|(before, _)| before).or(configured)?;
@@ -173,6 +178,6 @@ fn own_drop(
             (now < before).then_some(before)
         }
         // Without own adverts: a weaker node than the configured priority took over.
-        None => configured.filter(|configured| *configured > foreign.priority),
+        None => configured.filter(|configured| *configured > foreign),
     }
 }

@@ -33,6 +33,8 @@ const RECHECK: Micros = 40 * SECOND;
 /// Starts within a time that are a crash loop.
 const CRASHES: usize = 4;
 const CRASH_SPAN: Micros = 60 * SECOND;
+/// A second audit, [`GRACE`] after the first one, confirms these findings.
+const NEED_SECOND_AUDIT: [&str; 2] = ["peer-configuration-differs", "vrid-clash-on-link"];
 /// Transitions within ten minutes that are flapping; a run is shorter.
 const FLAPPING: usize = 6;
 
@@ -63,12 +65,14 @@ impl Changes {
 
     /// The deadlines of a condition count from the last change.
     fn put_off(&self, condition: &mut Condition) {
-        let later = |from: Micros, limit: Option<Micros>| {
-            let notice = limit.map_or(0, |limit| limit - from - DELAY);
+        let later = |from: Micros, limit: Option<Micros>, examination: Micros| {
+            let notice = limit.map_or(0, |limit| limit - from - examination);
             self.quiet_after(from, notice.max(0)) - from
         };
-        let open = later(condition.start, condition.deadline);
-        let close = later(condition.end, condition.close_by);
+        let needs_second = NEED_SECOND_AUDIT.contains(&condition.name);
+        let examination = if needs_second { GRACE + DELAY } else { DELAY };
+        let open = later(condition.start, condition.deadline, examination);
+        let close = later(condition.end, condition.close_by, DELAY);
         let deadline = condition.deadline.map(|deadline| deadline + open);
         condition.deadline = deadline.filter(|deadline| *deadline <= condition.end);
         condition.close_by = condition.close_by.map(|close_by| close_by + close);

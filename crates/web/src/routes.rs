@@ -17,7 +17,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
-use axum::http::header;
+use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
@@ -34,6 +34,9 @@ use crate::work::{inject_panic, is_panic_wanted};
 
 /// The state that all routes share.
 pub(crate) type SharedContext = Arc<ApiContext>;
+
+/// The shared state, and the URI and the headers of the request.
+type RequestHead = (State<SharedContext>, Uri, HeaderMap);
 
 /// The routes of this process.
 pub(crate) fn router(context: &ApiContext) -> Router {

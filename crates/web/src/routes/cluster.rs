@@ -2,51 +2,33 @@
 //! `GET /v1/cluster`, and `changes`, `groups`, `nodes`, `findings` and `history` below it.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
+use axum::http::Uri;
 use axum::response::Response;
-use serde::Serialize;
 use tokio::time::timeout;
 use vipwatch_api::{ClusterChangeCount, ClusterFilter, GroupState, ProblemDocument, Schema};
-use vipwatch_node::view::{self, ApiContext};
+use vipwatch_node::view;
 
-use super::{SharedContext, answer};
+use super::process::{made_elsewhere, whole_document};
+use super::{RequestHead, answer};
 use crate::parameters::{Parameters, check_accept, invalid};
 use crate::reply::{self, RouteResult};
-use crate::work::on_file_thread;
 
-pub(super) async fn status(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn status((State(context), uri, headers): RequestHead) -> Response {
     answer(whole_document(&context, &uri, &headers, view::cluster_status).await)
 }
 
-pub(super) async fn nodes(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn nodes((State(context), uri, headers): RequestHead) -> Response {
     answer(whole_document(&context, &uri, &headers, view::cluster_nodes).await)
 }
 
-pub(super) async fn findings(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn findings((State(context), uri, headers): RequestHead) -> Response {
     answer(whole_document(&context, &uri, &headers, view::cluster_findings).await)
 }
 
-pub(super) async fn history(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn history((State(context), uri, headers): RequestHead) -> Response {
     answer(whole_document(&context, &uri, &headers, view::cluster_history).await)
 }
 
@@ -54,11 +36,7 @@ pub(super) async fn history(
 const CHANGE_WAIT: Duration = Duration::from_secs(15);
 
 /// `GET /v1/cluster/changes?after=NUMBER`: waits until the number of changes differs from `after`.
-pub(super) async fn changes(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn changes((State(context), uri, headers): RequestHead) -> Response {
     let changes = async || -> RouteResult {
         check_accept(&headers, "application/json")?;
         let after = Parameters::read(&uri, &["after"])?.one("after")?.unwrap_or(0);
@@ -70,39 +48,13 @@ pub(super) async fn changes(
     answer(changes().await)
 }
 
-pub(super) async fn groups(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn groups((State(context), uri, headers): RequestHead) -> Response {
     let groups = async || -> RouteResult {
         check_accept(&headers, "application/json")?;
         let filter = filter(&uri)?;
         made_elsewhere(&context, move |context| view::cluster_groups(context, &filter)).await
     };
     answer(groups().await)
-}
-
-/// The answer of a route without parameters.
-async fn whole_document<T: Serialize + Send + 'static>(
-    context: &SharedContext,
-    uri: &Uri,
-    headers: &HeaderMap,
-    make: fn(&ApiContext) -> T,
-) -> RouteResult {
-    Parameters::read(uri, &[])?;
-    check_accept(headers, "application/json")?;
-    made_elsewhere(context, make).await
-}
-
-/// Makes a document on another thread: the groups of a large cluster take milliseconds.
-async fn made_elsewhere<T: Serialize + Send + 'static>(
-    context: &SharedContext,
-    make: impl FnOnce(&ApiContext) -> T + Send + 'static,
-) -> RouteResult {
-    let reading = Arc::clone(context);
-    let document = on_file_thread(&context.store, move || make(&reading)).await?;
-    Ok(reply::document(&document))
 }
 
 fn filter(uri: &Uri) -> Result<ClusterFilter, ProblemDocument> {

@@ -35,7 +35,7 @@ use vipwatch_node::view::EventBackfill;
 use self::body::{EventBody, PartSender};
 pub(super) use self::live::LiveEvents;
 use self::live::{MAX_BATCH, SharedText, write_event};
-use super::{SharedContext, answer};
+use super::{RequestHead, SharedContext, answer};
 use crate::connection::RequestPeer;
 use crate::parameters::{Parameters, check_accept, invalid};
 use crate::reply::{self, RouteResult};
@@ -54,11 +54,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_CHECK: Duration = Duration::from_millis(20);
 
 pub(super) async fn stream(
-    State(context): State<SharedContext>,
+    (State(context), uri, headers): RequestHead,
     Extension(live): Extension<LiveEvents>,
     Extension(peer): Extension<RequestPeer>,
-    uri: Uri,
-    headers: HeaderMap,
 ) -> Response {
     answer(open(&context, live, &peer, &uri, &headers))
 }

@@ -17,16 +17,12 @@ use vipwatch_api::{HistoryDocument, HistoryFilter, ProblemDocument, Schema, Time
 use vipwatch_node::state::StateStore;
 use vipwatch_node::view::{HistoryPages, history_problem};
 
-use super::{SharedContext, answer};
+use super::{RequestHead, SharedContext, answer};
 use crate::parameters::{Parameters, check_accept};
 use crate::reply::{self, RouteResult};
 use crate::work::on_file_thread;
 
-pub(super) async fn list(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn list((State(context), uri, headers): RequestHead) -> Response {
     answer(open(&context, &uri, &headers).await)
 }
 

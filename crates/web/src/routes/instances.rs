@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, Uri};
+use axum::http::Uri;
 use axum::response::Response;
 use vipwatch_api::{InstanceFilter, InstanceList, RoleKind, Schema};
 use vipwatch_node::view;
 
-use super::{SharedContext, answer};
+use super::{RequestHead, answer};
 use crate::parameters::{Parameters, check_accept, invalid};
 use crate::reply::{self, RouteResult};
 use crate::work::on_file_thread;
@@ -18,11 +18,7 @@ use crate::work::on_file_thread;
 /// The values of `origin`.
 const ORIGINS: [&str; 4] = ["neutron", "keepalived", "container", "vipwatch"];
 
-pub(super) async fn list(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn list((State(context), uri, headers): RequestHead) -> Response {
     let list = || -> RouteResult {
         check_accept(&headers, "application/json")?;
         let items = view::select(&context, &filter(&uri)?)?;
@@ -61,10 +57,8 @@ fn filter(uri: &Uri) -> Result<InstanceFilter, vipwatch_api::ProblemDocument> {
 }
 
 pub(super) async fn detail(
-    State(context): State<SharedContext>,
+    (State(context), uri, headers): RequestHead,
     id: Result<Path<String>, PathRejection>,
-    uri: Uri,
-    headers: HeaderMap,
 ) -> Response {
     let detail = async || -> RouteResult {
         Parameters::read(&uri, &[])?;

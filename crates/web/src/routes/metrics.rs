@@ -14,7 +14,7 @@ use hyper::body::Frame;
 use vipwatch_linux::process::release_spare_heap;
 use vipwatch_node::view::{self, ApiContext, MetricsSnapshot};
 
-use super::{SharedContext, answer};
+use super::{RequestHead, SharedContext, answer};
 use crate::metrics::{MetricsFormat, MetricsText};
 use crate::parameters::Parameters;
 use crate::reply::{self, RouteResult};
@@ -24,20 +24,12 @@ use crate::work::on_file_thread;
 const LARGE_TEXT_PARTS: usize = 16;
 
 /// `GET /metrics`
-pub(super) async fn metrics(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn metrics((State(context), uri, headers): RequestHead) -> Response {
     answer(read(&context, &uri, &headers, view::metrics).await)
 }
 
 /// `GET /metrics/keepalived`: with the names of the exporters for keepalived.
-pub(super) async fn keepalived(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn keepalived((State(context), uri, headers): RequestHead) -> Response {
     answer(read(&context, &uri, &headers, view::keepalived_metrics).await)
 }
 

@@ -12,7 +12,7 @@ use vipwatch_api::{ErrorCode, HealthDocument, ProblemDocument, Schema};
 use vipwatch_linux::worker::{stalled, watchdog_period};
 use vipwatch_node::view::{self, ApiContext};
 
-use super::{SharedContext, answer};
+use super::{RequestHead, SharedContext, answer};
 use crate::parameters::{Parameters, check_accept};
 use crate::reply::{self, RouteResult};
 use crate::work::on_file_thread;
@@ -21,21 +21,13 @@ use crate::work::on_file_thread;
 const MAX_TURN: Duration = Duration::from_secs(30);
 
 /// `GET /healthz`: the process works.
-pub(super) async fn healthz(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn healthz((State(context), uri, headers): RequestHead) -> Response {
     answer(health(&context, &uri, &headers))
 }
 
 /// `GET /readyz`: the process works, and has published the role of every instance. It answers no request before that,
 /// so this is the same as `healthz`.
-pub(super) async fn readyz(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn readyz((State(context), uri, headers): RequestHead) -> Response {
     answer(health(&context, &uri, &headers))
 }
 
@@ -68,55 +60,27 @@ pub(super) fn check_threads() -> Result<(), ProblemDocument> {
 }
 
 /// `GET /v1/version`
-pub(super) async fn version(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn version((State(context), uri, headers): RequestHead) -> Response {
     answer(plain(&uri, &headers, || Ok(view::version(&context))))
 }
 
 /// `GET /v1/config`
-pub(super) async fn config(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn config((State(context), uri, headers): RequestHead) -> Response {
     answer(plain(&uri, &headers, || Ok(view::config(&context))))
 }
 
 /// `GET /v1/status`
-pub(super) async fn status(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
-    answer(read_status(&context, &uri, &headers).await)
-}
-
-async fn read_status(context: &SharedContext, uri: &Uri, headers: &HeaderMap) -> RouteResult {
-    Parameters::read(uri, &[])?;
-    check_accept(headers, "application/json")?;
-    let reading = Arc::clone(context);
-    let document = on_file_thread(&context.store, move || view::status(&reading)).await?;
-    Ok(reply::document(&document))
+pub(super) async fn status((State(context), uri, headers): RequestHead) -> Response {
+    answer(whole_document(&context, &uri, &headers, view::status).await)
 }
 
 /// `GET /v1/reports`
-pub(super) async fn reports(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn reports((State(context), uri, headers): RequestHead) -> Response {
     answer(plain(&uri, &headers, || view::reports(&context)))
 }
 
 /// `GET /v1/targets`
-pub(super) async fn targets(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn targets((State(context), uri, headers): RequestHead) -> Response {
     answer(plain(&uri, &headers, || Ok(view::targets(&context))))
 }
 
@@ -129,4 +93,26 @@ pub(super) fn plain<T: Serialize>(
     Parameters::read(uri, &[])?;
     check_accept(headers, "application/json")?;
     Ok(reply::document(&document()?))
+}
+
+/// As [`plain`], for a document that is made on another thread.
+pub(super) async fn whole_document<T: Serialize + Send + 'static>(
+    context: &SharedContext,
+    uri: &Uri,
+    headers: &HeaderMap,
+    make: fn(&ApiContext) -> T,
+) -> RouteResult {
+    Parameters::read(uri, &[])?;
+    check_accept(headers, "application/json")?;
+    made_elsewhere(context, make).await
+}
+
+/// Makes a document on another thread: it reads files, or the groups of a large cluster, which takes milliseconds.
+pub(super) async fn made_elsewhere<T: Serialize + Send + 'static>(
+    context: &SharedContext,
+    make: impl FnOnce(&ApiContext) -> T + Send + 'static,
+) -> RouteResult {
+    let reading = Arc::clone(context);
+    let document = on_file_thread(&context.store, move || make(&reading)).await?;
+    Ok(reply::document(&document))
 }

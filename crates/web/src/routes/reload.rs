@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, State};
-use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use vipwatch_api::{ErrorCode, ProblemDocument, ReloadOutcome};
 use vipwatch_node::view;
 
-use super::{SharedContext, answer};
+use super::{RequestHead, SharedContext, answer};
 use crate::connection::RequestPeer;
 use crate::parameters::{Parameters, check_accept, empty_body};
 use crate::reply::{self, RouteResult};
@@ -23,10 +22,8 @@ const RELOAD_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// `POST /v1/reload`: the process reads its configuration again; the answer has the result.
 pub(super) async fn reload(
-    State(context): State<SharedContext>,
+    (State(context), uri, headers): RequestHead,
     Extension(peer): Extension<RequestPeer>,
-    uri: Uri,
-    headers: HeaderMap,
     body: Body,
 ) -> Response {
     let reload = async || -> RouteResult {

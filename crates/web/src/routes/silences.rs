@@ -6,33 +6,27 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use vipwatch_api::SilenceRequest;
 use vipwatch_linux::account;
 use vipwatch_node::view;
 
 use super::process::plain;
-use super::{SharedContext, answer};
+use super::{RequestHead, answer};
 use crate::connection::RequestPeer;
 use crate::parameters::{Parameters, check_accept, invalid, json_body};
 use crate::reply::{self, RouteResult};
 use crate::socket::WebClient;
 use crate::work::on_file_thread;
 
-pub(super) async fn list(
-    State(context): State<SharedContext>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn list((State(context), uri, headers): RequestHead) -> Response {
     answer(plain(&uri, &headers, || Ok(view::silences(&context))))
 }
 
 pub(super) async fn create(
-    State(context): State<SharedContext>,
+    (State(context), uri, headers): RequestHead,
     Extension(peer): Extension<RequestPeer>,
-    uri: Uri,
-    headers: HeaderMap,
     body: Body,
 ) -> Response {
     let create = async || -> RouteResult {
@@ -57,11 +51,9 @@ fn user(client: WebClient) -> String {
 }
 
 pub(super) async fn end(
-    State(context): State<SharedContext>,
+    (State(context), uri, headers): RequestHead,
     Extension(peer): Extension<RequestPeer>,
     number: Result<Path<String>, PathRejection>,
-    uri: Uri,
-    headers: HeaderMap,
 ) -> Response {
     let end = || -> RouteResult {
         Parameters::read(&uri, &[])?;

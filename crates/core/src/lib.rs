@@ -24,6 +24,7 @@ pub mod debounce;
 pub mod delivery;
 pub mod error_chain;
 pub mod finding;
+mod first_of;
 pub mod flapping;
 pub mod instance;
 pub mod keepalived;
@@ -50,6 +51,7 @@ pub use debounce::ReportedState;
 pub use delivery::{Delivery, DeliveryFailure, Outcome};
 pub use error_chain::ErrorChain;
 pub use finding::{FindingKind, Severity};
+pub use first_of::first_of;
 pub use instance::{
     InstanceId, LinkName, NameError, NetnsName, NetnsProcess, WatchedAddress, parse_vip,
 };

@@ -19,27 +19,20 @@ use crate::snapshot::{LinkState, Snapshot};
 use crate::{LinkName, NeutronState};
 
 /// Why an instance cannot hold its addresses.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The namespace does not exist.
+    #[error("its namespace does not exist")]
     NoNetns,
     /// A link does not exist.
+    #[error("{0} does not exist")]
     NoLink(LinkName),
     /// A link is down.
+    #[error("{0} is down")]
     LinkDown(LinkName),
     /// A link has no carrier.
+    #[error("{0} has no carrier")]
     NoCarrier(LinkName),
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoNetns => write!(f, "its namespace does not exist"),
-            Self::NoLink(link) => write!(f, "{link} does not exist"),
-            Self::LinkDown(link) => write!(f, "{link} is down"),
-            Self::NoCarrier(link) => write!(f, "{link} has no carrier"),
-        }
-    }
 }
 
 /// The role of an instance on this node.

@@ -7,7 +7,7 @@
 //! a thousand wake-ups each when a node boots.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -83,11 +83,7 @@ impl DirectoryNotifier {
     }
 }
 
-impl AsFd for DirectoryNotifier {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.signals.as_fd()
-    }
-}
+as_fd!(DirectoryNotifier.signals);
 
 impl WatchedDirectory {
     /// Whether the path `directory` still leads to the watched directory, and not to a new one with the same name.

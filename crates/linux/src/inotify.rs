@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -167,11 +167,7 @@ impl DirectoryWatcher {
     }
 }
 
-impl AsFd for DirectoryWatcher {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.queue.as_fd()
-    }
-}
+as_fd!(DirectoryWatcher.queue);
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,18 @@
 //! - This process and its threads: [`process`], [`signal`], [`privilege`], [`account`], [`worker`] (threads that the watchdog
 //!   supervises), [`wake_queue`] (a queue that wakes a `poll`), [`file_table`] (a thread with files of its own), [`clock`].
 
+/// Implements [`AsFd`](std::os::fd::AsFd) with the file descriptor of a field.
+#[macro_export]
+macro_rules! as_fd {
+    ($owner:ident.$field:tt) => {
+        impl ::std::os::fd::AsFd for $owner {
+            fn as_fd(&self) -> ::std::os::fd::BorrowedFd<'_> {
+                ::std::os::fd::AsFd::as_fd(&self.$field)
+            }
+        }
+    };
+}
+
 pub mod account;
 pub mod announce;
 pub mod clock;

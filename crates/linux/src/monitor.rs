@@ -21,7 +21,6 @@
 mod reader;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use ipnet::IpNet;
 use vipwatch_core::{Observation, SnapshotReason};
@@ -185,8 +184,4 @@ impl Monitor {
     }
 }
 
-impl AsFd for Monitor {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+as_fd!(Monitor.socket);

@@ -3,7 +3,7 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -152,11 +152,7 @@ impl Netns {
     }
 }
 
-impl AsFd for Netns {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.handle.as_fd()
-    }
-}
+as_fd!(Netns.handle);
 
 /// Runs `work` in the namespace with this name, on a thread that enters it and then ends; if `name` is `None`, on the
 /// calling thread.

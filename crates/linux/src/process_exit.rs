@@ -113,11 +113,7 @@ impl ExitWatcher {
     }
 }
 
-impl AsFd for ExitWatcher {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-}
+as_fd!(ExitWatcher.epoll);
 
 /// How a process has ended.
 ///

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The signals that control a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +33,7 @@ impl Signals {
     }
 }
 
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+as_fd!(Signals.0);
 
 /// The signals that control a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,11 +72,7 @@ impl ServiceSignals {
     }
 }
 
-impl AsFd for ServiceSignals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+as_fd!(ServiceSignals.0);
 
 /// The signals that matter to a program that draws on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,11 +106,7 @@ impl TerminalSignals {
     }
 }
 
-impl AsFd for TerminalSignals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+as_fd!(TerminalSignals.0);
 
 /// Blocks `SIGCHLD`; readable when a child process has ended.
 #[derive(Debug)]
@@ -136,11 +124,7 @@ impl ChildSignals {
     }
 }
 
-impl AsFd for ChildSignals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+as_fd!(ChildSignals.0);
 
 /// The signals of a process that runs programs, and of the processes that supervise them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,11 +164,7 @@ impl RunnerSignals {
     }
 }
 
-impl AsFd for RunnerSignals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+as_fd!(RunnerSignals.0);
 
 /// Unblocks all signals, in a child process that is about to execute another program.
 pub(crate) fn unblock_all() {
@@ -243,8 +223,4 @@ impl SignalFile {
     }
 }
 
-impl AsFd for SignalFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+as_fd!(SignalFile.fd);

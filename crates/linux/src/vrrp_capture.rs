@@ -21,7 +21,7 @@ mod message;
 mod tables;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use libc::{PACKET_ADD_MEMBERSHIP, PACKET_DROP_MEMBERSHIP};
@@ -211,11 +211,7 @@ impl AdvertCapture {
     }
 }
 
-impl AsFd for AdvertCapture {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+as_fd!(AdvertCapture.fd);
 
 /// Memory for received packets, which all sockets of a thread share.
 #[derive(Debug)]

@@ -103,6 +103,8 @@ pub struct ConfigProblem {
     pub text: String,
     /// The content that the node uses meanwhile.
     pub content: ContentInUse,
+    /// Whether keepalived cannot hold the addresses of an instance because of it.
+    pub loses_addresses: bool,
 }
 
 /// The content of a file with a problem that the node uses.
@@ -116,12 +118,13 @@ pub enum ContentInUse {
 
 impl ConfigProblem {
     fn new(file: &Path, line: Option<u32>, text: String) -> Self {
-        Self { file: file.to_owned(), line, text, content: ContentInUse::Rest }
+        let (file, content) = (file.to_owned(), ContentInUse::Rest);
+        Self { file, line, text, content, loses_addresses: false }
     }
 
     /// The same problem of a file, or directory, of which the last valid version stays in use.
     fn with_last_valid(self) -> Self {
-        Self { content: ContentInUse::LastValid, ..self }
+        Self { content: ContentInUse::LastValid, loses_addresses: false, ..self }
     }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a receiver together with the notifier of its reports: inside the node, or as `vipwatch receiver`.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -349,11 +348,7 @@ impl ReceiverShutdown {
     }
 }
 
-impl AsFd for ReceiverShutdown {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ended.as_fd()
-    }
-}
+vipwatch_linux::as_fd!(ReceiverShutdown.ended);
 
 /// The settings of the socket have no effect on a socket of the service manager.
 fn warn_of_differences(differences: &[String]) {

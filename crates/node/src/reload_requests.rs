@@ -10,7 +10,6 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use vipwatch_api::ReloadOutcome;
 use vipwatch_linux::wake_queue::WakeQueue;
@@ -55,9 +54,5 @@ impl fmt::Debug for ReloadRequest {
     }
 }
 
-impl AsFd for ReloadRequests {
-    /// Readable while a request waits.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waiting.as_fd()
-    }
-}
+// Readable while a request waits.
+vipwatch_linux::as_fd!(ReloadRequests.waiting);

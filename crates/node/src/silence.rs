@@ -9,7 +9,6 @@
 //! history, and does not receive the transitions that happened during the silence.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -218,12 +217,8 @@ fn is_about(row: &SilenceRow, instance: Option<&InstanceId>) -> bool {
     id.is_none() || id == instance.map(InstanceId::as_str)
 }
 
-impl AsFd for Silences {
-    /// Readable after a change.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.changes.as_fd()
-    }
-}
+// Readable after a change.
+vipwatch_linux::as_fd!(Silences.changes);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::args::{LabKind, RunOptions};
 use crate::fault_table::{FaultKind, FaultVictim, faults};
 use crate::random::SeededRandom;
-use crate::setup::{HealthyShape, LabSetup};
+use crate::setup::{HealthyShape, LabSetup, NO_COPY};
 use crate::{FaultsError, LabResult};
 
 /// One step of a schedule.
@@ -24,6 +24,8 @@ fn is_possible(kind: &FaultKind, setup: &LabSetup) -> bool {
         "priority-drop" => setup.has_track_script,
         // The node without `vipwatch` has no silence.
         word if kind.is_extra && word.starts_with("silenced") => setup.unobserved.is_none(),
+        // 2.1 keeps no copy of its file: the node uses the edited one.
+        "edit-only" | "edit-addresses-only" => !setup.releases.contains(&NO_COPY),
         // With a VMAC the foreign sender's adverts have the MAC address of the virtual router, which macvlan takes for
         // its own.
         "vrid-clash" => !setup.has_vmac && !setup.has_heartbeat,

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::dimensions::{DOWN_TIMER, DataLink, HealthyShape};
+pub use self::dimensions::{DOWN_TIMER, DataLink, HealthyShape, NO_COPY};
 pub use self::files::{NodeFiles, group_conf, node_conf, router_conf};
 use crate::args::LabKind;
 use crate::random::SeededRandom;
@@ -126,6 +126,8 @@ pub struct SetupDocument {
     pub min_backups: Option<usize>,
     pub down_timer: u8,
     pub unobserved: Option<usize>,
+    /// Whether some keepalived keeps no copy of its configuration.
+    pub has_no_copy: bool,
     pub shape: Option<HealthyShape>,
 }
 
@@ -272,6 +274,7 @@ impl LabSetup {
             min_backups: self.cluster.as_ref().map(|cluster| cluster.min_backups),
             down_timer: self.down_timer,
             unobserved: self.unobserved,
+            has_no_copy: self.releases.contains(&NO_COPY),
             shape: self.shape,
         }
     }

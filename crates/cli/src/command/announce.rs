@@ -9,7 +9,7 @@ use vipwatch_api::{
     AnnounceDocument, AnnouncedItem, DuplicateItem, ErrorCode, FailedItem, ProblemDocument,
     RefusedItem, Schema,
 };
-use vipwatch_core::{AnnouncePlan, ErrorChain, NetnsName, RateLimit};
+use vipwatch_core::{AnnouncePlan, ErrorChain, NetnsName, RateLimit, first_of};
 use vipwatch_linux::netns::NetnsError;
 use vipwatch_node::Config;
 use vipwatch_node::discovery::{ConfigScanner, InstanceConfig};
@@ -109,13 +109,9 @@ fn only_instance(
             Err(ProblemDocument::new(ErrorCode::UnknownInstance, detail).with_hint(hint))
         }
         several => {
-            let named = several.iter().take(MAX_NAMED_IDS).map(|instance| instance.id.as_str());
-            let named = named.collect::<Vec<_>>().join(", ");
-            let more = match several.len().saturating_sub(MAX_NAMED_IDS) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            let detail = format!("{id:?} matches several instances: {named}{more}");
+            let ids = several.iter().map(|instance| &instance.id);
+            let named = first_of(ids, MAX_NAMED_IDS, ", ");
+            let detail = format!("{id:?} matches several instances: {named}");
             Err(ProblemDocument::new(ErrorCode::AmbiguousId, detail))
         }
     }

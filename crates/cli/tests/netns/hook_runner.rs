@@ -14,8 +14,8 @@ use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
 use crate::access::as_other_user;
 use crate::support::{
-    ADD_VIP, PROGRAM, REMOVE_VIP, fixture_with, on_old_kernel, read, vi_1_conf, wait_for_content,
-    wait_for_role, write_hook,
+    ADD_VIP, PROGRAM, REMOVE_VIP, behind_old_filter, fixture_with, on_old_kernel, read, vi_1_conf,
+    wait_for_content, wait_for_role, write_hook,
 };
 
 /// Configures one hook, with further keys.
@@ -136,6 +136,14 @@ fn everything_that_a_hook_has_started_ends_at_its_timeout_on_a_kernel_without_pi
     let lab = Lab::new();
     let (netns, _) = fixture_with(&lab, &[vi_1_conf()]);
     let fixture = NodeFixture::new(&on_old_kernel(&lab), lab.path());
+    check_end_at_timeout(&lab, &netns, &fixture);
+}
+
+#[test]
+fn everything_that_a_hook_has_started_ends_at_its_timeout_behind_a_filter_without_pidfd() {
+    let lab = Lab::new();
+    let (netns, _) = fixture_with(&lab, &[vi_1_conf()]);
+    let fixture = NodeFixture::new(&behind_old_filter(&lab), lab.path());
     check_end_at_timeout(&lab, &netns, &fixture);
 }
 

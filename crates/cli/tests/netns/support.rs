@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use rustix::io::Errno;
 use serde_json::Value;
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, script, wait_for};
 
@@ -135,7 +136,7 @@ NUMBERS = [437, 434, 424]  # openat2, pidfd_open, pidfd_send_signal
 code = [(0x20, 0, 0, 0)]
 for position, number in enumerate(NUMBERS):
     code.append((0x15, len(NUMBERS) - position, 0, number))
-code += [(0x06, 0, 0, 0x7fff0000), (0x06, 0, 0, 0x00050000 | 38)]
+code += [(0x06, 0, 0, 0x7fff0000), (0x06, 0, 0, 0x00050000 | ERROR)]
 text = b"".join(struct.pack("HBBI", *one) for one in code)
 buffer = ctypes.create_string_buffer(text)
 program = struct.pack("HL", len(code), ctypes.addressof(buffer))
@@ -147,7 +148,18 @@ os.execv(PROGRAM, [PROGRAM] + sys.argv[1:])
 
 /// The program under test, on a kernel before `openat2` and descriptors of processes.
 pub(crate) fn on_old_kernel(lab: &Lab) -> PathBuf {
-    let program = lab.path().join("vipwatch-on-an-old-kernel");
-    write_with_mode(&program, &OLD_KERNEL.replace("PROGRAM", &format!("{PROGRAM:?}")), 0o755);
+    without_new_calls(lab, Errno::NOSYS)
+}
+
+/// The program under test, in a container whose filter refuses the same calls.
+pub(crate) fn behind_old_filter(lab: &Lab) -> PathBuf {
+    without_new_calls(lab, Errno::PERM)
+}
+
+fn without_new_calls(lab: &Lab, error: Errno) -> PathBuf {
+    let program = lab.path().join("vipwatch-without-new-calls");
+    let text = OLD_KERNEL.replace("PROGRAM", &format!("{PROGRAM:?}"));
+    let text = text.replace("ERROR", &error.raw_os_error().to_string());
+    write_with_mode(&program, &text, 0o755);
     program
 }

@@ -4,8 +4,8 @@
 use std::fmt::Display;
 
 use super::Finding;
-use crate::FindingKind;
 use crate::keepalived::{VirtualRoute, VirtualRule};
+use crate::{FindingKind, first_of};
 
 /// Maximum number of routes or rules that a text names.
 const MAX_NAMED: usize = 3;
@@ -46,13 +46,8 @@ impl RoutingFacts {
 
 /// The number of entries, and the first of them.
 fn list(word: &str, entries: &[impl Display]) -> String {
-    let named: Vec<String> = entries.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     let (count, plural) = (entries.len(), if entries.len() == 1 { "" } else { "s" });
-    let more = match count.saturating_sub(MAX_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("{count} virtual {word}{plural}: {}{more}", named.join(", "))
+    format!("{count} virtual {word}{plural}: {}", first_of(entries, MAX_NAMED, ", "))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::{Finding, SETTLE};
-use crate::{FindingKind, Role};
+use crate::{FindingKind, Role, first_of};
 
 /// Maximum number of members that the text names for each role.
 const MAX_NAMED: usize = 5;
@@ -83,17 +83,11 @@ impl SyncGroupFacts {
     /// The names of the members that are primary, or of those that are not; the latter with their roles.
     fn names(&self, is_primary: bool) -> String {
         let wanted = self.members.iter().filter(|one| one.is_primary() == Some(is_primary));
-        let (named, left): (Vec<_>, Vec<_>) =
-            wanted.enumerate().partition(|(number, _)| *number < MAX_NAMED);
-        let text = |(_, one): (usize, &SyncMember)| match one.role {
+        let text = |one: &SyncMember| match one.role {
             Role::Primary => one.id.clone(),
             _ => format!("{} ({})", one.id, one.role.as_str()),
         };
-        let named: Vec<String> = named.into_iter().map(text).collect();
-        match left.len() {
-            0 => named.join(", "),
-            more => format!("{} and {more} more", named.join(", ")),
-        }
+        first_of(wanted.map(text), MAX_NAMED, ", ")
     }
 }
 

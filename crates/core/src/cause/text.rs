@@ -8,19 +8,19 @@ use super::{Cause, CauseKind, Evidence, UnknownReason};
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let evidence = &self.evidence;
-        let (peer, own) = (Peer(evidence), Own(evidence));
+        let (peer, own) = (peer(evidence), own(evidence));
         match self.kind {
             CauseKind::Start => write!(f, "first role of a new instance"),
             CauseKind::WhileStopped => write!(f, "the role changed while the node did not run"),
             CauseKind::KeepalivedStarted => {
-                write!(f, "{} started{}", Process(evidence), Before(evidence))
+                write!(f, "{} started{}", process(evidence), before(evidence))
             }
             CauseKind::KeepalivedStopped => match evidence.exit_code {
-                None | Some(0) => write!(f, "{} was stopped", Process(evidence)),
-                Some(code) => write!(f, "{} ended with exit code {code}", Process(evidence)),
+                None | Some(0) => write!(f, "{} was stopped", process(evidence)),
+                Some(code) => write!(f, "{} ended with exit code {code}", process(evidence)),
             },
             CauseKind::KeepalivedKilled => {
-                write!(f, "{} was killed{}", Process(evidence), Signal(evidence.signal))
+                write!(f, "{} was killed{}", process(evidence), signal(evidence.signal))
             }
             CauseKind::KeepalivedFrozen => {
                 write!(f, "keepalived was stopped or frozen, and {peer} took over meanwhile")
@@ -29,15 +29,13 @@ impl fmt::Display for Cause {
                 write!(f, "keepalived sent priority 0 and runs on: it gave up the addresses")
             }
             CauseKind::PeerHandedOver => {
-                write!(f, "{} handed over (priority 0)", PeerName(evidence))
+                write!(f, "{} handed over (priority 0)", peer_name(evidence))
             }
             CauseKind::Preempted => write!(f, "{peer} preempted {own}"),
             CauseKind::PreemptedPeer => write!(f, "{own} preempted {peer}"),
-            CauseKind::PeerSilent if evidence.silent_ms.is_none() => {
-                write!(f, "{peer} sent no advert for a while")
-            }
             CauseKind::PeerSilent => {
-                write!(f, "{peer} sent no advert for {}", Seconds(evidence.silent_ms))
+                let time = evidence.silent_ms.map_or_else(|| "a while".to_owned(), seconds);
+                write!(f, "{peer} sent no advert for {time}")
             }
             CauseKind::PriorityDropped => {
                 let before = evidence.own_priority_before.map(|before| format!(" from {before}"));
@@ -49,7 +47,7 @@ impl fmt::Display for Cause {
                 let before = evidence.peer_priority_before.map(|before| format!(" from {before}"));
                 let now = evidence.peer_priority.map(|now| format!(" to {now}"));
                 let (before, now) = (before.unwrap_or_default(), now.unwrap_or_default());
-                write!(f, "the priority of {} dropped{before}{now}", PeerName(evidence))
+                write!(f, "the priority of {} dropped{before}{now}", peer_name(evidence))
             }
             CauseKind::KeepalivedFault => write!(
                 f,
@@ -62,10 +60,10 @@ impl fmt::Display for Cause {
             CauseKind::LinkRestored => write!(f, "the link is back"),
             CauseKind::NamespaceRemoved => write!(f, "the namespace was removed"),
             CauseKind::NamespaceCreated => write!(f, "the namespace was created"),
-            CauseKind::AddressRemoved => write!(f, "{} removed an address", Changer(evidence)),
-            CauseKind::AddressAdded => write!(f, "{} added an address", Changer(evidence)),
+            CauseKind::AddressRemoved => write!(f, "{} removed an address", changer(evidence)),
+            CauseKind::AddressAdded => write!(f, "{} added an address", changer(evidence)),
             CauseKind::ConfigurationChanged => {
-                write!(f, "the configuration was read again{}", Before(evidence))
+                write!(f, "the configuration was read again{}", before(evidence))
             }
             CauseKind::Unknown => write!(f, "not known: {}", unknown_text(evidence)),
         }
@@ -83,7 +81,7 @@ fn unknown_text(evidence: &Evidence) -> String {
         UnknownReason::ProcessesNotRead => "the processes of keepalived cannot be read".to_owned(),
         UnknownReason::AdvertsIgnored => format!(
             "keepalived ignores the adverts of {}: `vipwatch doctor` may name the reason; else check the firewall, authentication and unicast peers",
-            Peer(evidence)
+            peer(evidence)
         ),
         UnknownReason::ProcessNotNamed => {
             "keepalived gave up the address, or another program removed it: the kernel does not name the process".to_owned()
@@ -97,104 +95,57 @@ fn unknown_text(evidence: &Evidence) -> String {
 }
 
 /// The address of the other node.
-struct PeerName<'a>(&'a Evidence);
-
-impl fmt::Display for PeerName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.peer {
-            Some(peer) => write!(f, "{peer}"),
-            None => write!(f, "another node"),
-        }
-    }
+fn peer_name(evidence: &Evidence) -> String {
+    evidence.peer.map_or_else(|| "another node".to_owned(), |peer| peer.to_string())
 }
 
 /// The address of the other node with its priority.
-struct Peer<'a>(&'a Evidence);
-
-impl fmt::Display for Peer<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", PeerName(self.0))?;
-        match self.0.peer_priority {
-            Some(priority) => write!(f, " (priority {priority})"),
-            None => Ok(()),
-        }
-    }
+fn peer(evidence: &Evidence) -> String {
+    let priority = evidence.peer_priority.map(|priority| format!(" (priority {priority})"));
+    peer_name(evidence) + &priority.unwrap_or_default()
 }
 
 /// This node with its priority.
-struct Own<'a>(&'a Evidence);
-
-impl fmt::Display for Own<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.own_priority {
-            Some(priority) => write!(f, "this node (priority {priority})"),
-            None => write!(f, "this node"),
-        }
-    }
+fn own(evidence: &Evidence) -> String {
+    let priority = evidence.own_priority.map(|priority| format!(" (priority {priority})"));
+    format!("this node{}", priority.unwrap_or_default())
 }
 
 /// Keepalived with its pid.
-struct Process<'a>(&'a Evidence);
-
-impl fmt::Display for Process<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.pid {
-            Some(pid) => write!(f, "keepalived (pid {pid})"),
-            None => write!(f, "keepalived"),
-        }
-    }
+fn process(evidence: &Evidence) -> String {
+    let pid = evidence.pid.map(|pid| format!(" (pid {pid})"));
+    format!("keepalived{}", pid.unwrap_or_default())
 }
 
 /// The process that changed an address.
-struct Changer<'a>(&'a Evidence);
-
-impl fmt::Display for Changer<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0.pid, &self.0.program) {
-            (Some(pid), Some(program)) => write!(f, "{program} (pid {pid})"),
-            (Some(pid), None) => write!(f, "process {pid}, which is not keepalived,"),
-            (None, _) => write!(f, "a process that is not keepalived"),
-        }
+fn changer(evidence: &Evidence) -> String {
+    match (evidence.pid, &evidence.program) {
+        (Some(pid), Some(program)) => format!("{program} (pid {pid})"),
+        (Some(pid), None) => format!("process {pid}, which is not keepalived,"),
+        (None, _) => "a process that is not keepalived".to_owned(),
     }
 }
 
 /// For example `, 3.6 s before`.
-struct Before<'a>(&'a Evidence);
-
-impl fmt::Display for Before<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.before_ms {
-            Some(before) => write!(f, " {} before", Seconds(Some(before))),
-            None => Ok(()),
-        }
-    }
+fn before(evidence: &Evidence) -> String {
+    let before = evidence.before_ms.map(|before| format!(" {} before", seconds(before)));
+    before.unwrap_or_default()
 }
 
 /// Seconds with one decimal.
-struct Seconds(Option<u32>);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(millis) => write!(f, "{:.1} s", f64::from(millis) / 1000.0),
-            None => write!(f, "some time"),
-        }
-    }
+fn seconds(millis: u32) -> String {
+    format!("{:.1} s", f64::from(millis) / 1000.0)
 }
 
 /// For example ` by SIGKILL`.
-struct Signal(Option<u8>);
-
-impl fmt::Display for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The numbers of these signals are the same on all architectures of Linux.
-        match self.0 {
-            None => Ok(()),
-            Some(6) => write!(f, " by SIGABRT"),
-            Some(9) => write!(f, " by SIGKILL"),
-            Some(11) => write!(f, " by SIGSEGV"),
-            Some(15) => write!(f, " by SIGTERM"),
-            Some(number) => write!(f, " by signal {number}"),
-        }
+fn signal(number: Option<u8>) -> String {
+    // The numbers of these signals are the same on all architectures of Linux.
+    match number {
+        None => String::new(),
+        Some(6) => " by SIGABRT".to_owned(),
+        Some(9) => " by SIGKILL".to_owned(),
+        Some(11) => " by SIGSEGV".to_owned(),
+        Some(15) => " by SIGTERM".to_owned(),
+        Some(number) => format!(" by signal {number}"),
     }
 }

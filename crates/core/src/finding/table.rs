@@ -85,8 +85,8 @@ findings! {
         "start keepalived on the other nodes of the group, or check their links; `min_backups = 0` turns this finding off";
     ClusterTwoPrimaries = "cluster-two-primaries", Critical, Group, Cluster [settle: FindingSettle::ClusterAdvert],
         "check the network between the nodes, and keepalived on each of them: `vipwatch doctor` on both nodes";
-    ConfigurationProblem = "configuration-problem", Warning, Node, Configuration
-        [drain: Uncertain, is_text_material: true],
+    ConfigurationProblem = "configuration-problem", Critical, Node, Configuration
+        [milder: Some(Severity::Warning), drain: Uncertain, is_text_material: true],
         "the last valid version of the file is used until it is corrected";
     DeliveryFailed = "delivery-failed", Warning, Delivery, Attempt,
         "the log has all attempts; `vipwatch receiver status` has the pending deliveries";

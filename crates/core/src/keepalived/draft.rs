@@ -17,7 +17,7 @@ use super::blocks::{BlockAction, Statement, Visitor};
 use super::definitions::RANDOM_MARK;
 use super::globals::down_timer_adverts;
 use super::numbers::{Trailing, ip, number, seconds};
-use super::problem::{FilePosition, Message, Problem, Problems};
+use super::problem::{FilePosition, Impact, Message, Problem, Problems};
 use super::routing::{self, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
 use super::version::Version;
@@ -105,6 +105,8 @@ pub(super) struct Draft {
     pub(super) auth_hmac: Option<AuthHmacDraft>,
     pub(super) advertised: Vec<DraftAddress>,
     pub(super) excluded: Vec<DraftAddress>,
+    /// Whether this keepalived does not know a block of the instance.
+    has_unknown_block: bool,
     pub(super) has_ipv6_gateway: bool,
     pub(super) has_vrf: bool,
     pub(super) routes: Vec<VirtualRoute>,
@@ -254,6 +256,14 @@ impl Visitor for Drafts {
             return self.report_limit(entry.position, text, MAX_ENTRIES);
         }
         let Some(draft) = self.instances.last_mut() else { return };
+        if keyword == "virtual_ipaddress" && std::mem::take(&mut draft.has_unknown_block) {
+            let text = format!(
+                "loses these addresses in keepalived {}: it does not know a block before them",
+                self.version
+            );
+            let (position, message) = (entry.position, Message::about(&draft.name, &text));
+            self.problems.push(Problem { position, message, impact: Impact::AddressesLost });
+        }
         match keyword {
             "virtual_ipaddress" => {
                 match address::parse(entry, self.has_dynamic_interfaces, &mut self.problems) {
@@ -307,6 +317,9 @@ impl Visitor for Drafts {
     fn unknown_block(&mut self, note: Problem) -> BlockAction {
         self.problems.push(note);
         self.has_unknown_block = true;
+        // All words of the releases before the newest one are known.
+        let draft = self.instances.last_mut().filter(|_| self.version < Version::NEWEST);
+        draft.into_iter().for_each(|draft| draft.has_unknown_block = true);
         BlockAction::Skip
     }
 

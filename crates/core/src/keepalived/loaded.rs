@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The copy that keepalived 2.1 and later keeps of its configuration: the text of all files in one memory file.
+//! The copy that keepalived 2.2 and later keeps of its configuration: the text of all files in one memory file.
 //!
 //! A line `# PATH` begins a file, and a line `!` ends it. The lines of a file keep their numbers and have no comments. An
 //! `include` has become an empty line, and its files follow it.

@@ -76,6 +76,8 @@ pub struct Problem {
 pub enum Impact {
     /// None: the rest of the file is reliable.
     Note,
+    /// keepalived loses the addresses of an instance, so that it holds none as primary.
+    AddressesLost,
     /// keepalived ignores a part, or uses another value. Every instance of the file is known.
     Ignored,
     /// The file may not mean what its author intended. Instances of it may not be known.

@@ -256,6 +256,15 @@ mod tests {
         assert_eq!(without_secrets("interface * { a }"), "interface * { a }");
     }
 
+    /// With quadratic work, this test does not end.
+    #[test]
+    fn a_line_as_long_as_a_file_is_compared_in_linear_time() {
+        for part in ["{", "x{", "key 1 {{{", "key 1 x }", "\"\"{", "@a {", "{ "] {
+            let line = part.repeat(200_000);
+            assert!(!without_secrets(&line).is_empty());
+        }
+    }
+
     #[test]
     fn a_brace_is_a_line_of_its_own() {
         assert_eq!(

@@ -11,7 +11,7 @@ use super::{AdvertOrigin, LinkWitness, RouterKey, RouterWitness, SourceRecord};
 use crate::audit::SETTLE;
 use crate::keepalived::{AuthHmac, AuthHmacMode};
 use crate::vrrp::{VrrpAuthentication, VrrpVersion};
-use crate::{Moment, Role};
+use crate::{Moment, Role, first_of};
 
 /// How long no source has sent an advert for a virtual router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,21 +250,8 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The first addresses of a list, and the number of the others: an advert may contain 255.
-struct AddressSummary<'a>(&'a [IpAddr]);
-
-impl fmt::Display for AddressSummary<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MAX_NAMED: usize = 3;
-        for (number, ip) in self.0.iter().take(MAX_NAMED).enumerate() {
-            write!(f, "{}{ip}", if number == 0 { "" } else { ", " })?;
-        }
-        match self.0.len().saturating_sub(MAX_NAMED) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
-    }
-}
+/// Maximum number of addresses that a text names: an advert may contain 255.
+const MAX_NAMED: usize = 3;
 
 /// The settings that differ between `own` and the adverts of another host. A setting that is not known differs from
 /// nothing.
@@ -288,8 +275,9 @@ pub fn differences(own: &OwnSettings, other: &SourceRecord) -> Vec<String> {
         let only_other: Vec<IpAddr> = theirs.difference(own).copied().collect();
         let parts = [("without", only_own), ("with", only_other)];
         let parts = parts.iter().filter(|(_, list)| !list.is_empty());
-        let parts: Vec<_> =
-            parts.map(|(word, list)| format!("{word} {}", AddressSummary(list))).collect();
+        let parts: Vec<_> = parts
+            .map(|(word, list)| format!("{word} {}", first_of(list, MAX_NAMED, ", ")))
+            .collect();
         if !parts.is_empty() {
             differences.push(format!("addresses {}", parts.join(" and ")));
         }

@@ -524,6 +524,17 @@ fn a_flood_is_a_series_of_losses_that_lasts() {
     assert!(!witness.is_flooded(at(91_000)), "it is over");
 }
 
+/// Each loss hides the adverts of a long interval, and there is time between two losses.
+#[test]
+fn losses_that_come_again_and_again_are_a_flood_too() {
+    let mut witness = witness();
+    for millis in (1_000..40_000).step_by(10_500) {
+        assert!(!witness.is_flooded(at(millis)));
+        witness.drained(at(millis), 5);
+    }
+    assert!(witness.is_flooded(at(40_000)));
+}
+
 #[test]
 fn an_advert_that_keepalived_drops_is_waited_for_no_longer_than_the_own_interval() {
     let mut witness = witness();
@@ -540,6 +551,12 @@ fn an_advert_that_keepalived_drops_is_waited_for_no_longer_than_the_own_interval
     }
     let same = own(Some(Duration::from_secs(255)), version);
     assert!(same.waits_for(record, Duration::from_secs(766), at(10_000)));
+    let advertised = record.addresses().collect();
+    let own_addresses =
+        |addresses| OwnSettings { addresses: Some(addresses), ..own(None, version) };
+    assert!(own_addresses(advertised).waits_for(record, expected, at(10_000)));
+    let other = ["192.0.2.100", "192.0.2.101"].map(|ip| ip.parse().unwrap());
+    assert!(!own_addresses(other.into()).waits_for(record, expected, at(10_000)));
     witness.drained(at(10_000), 0);
     let silence = witness.silence(KEY, &own(second, version), expected, at(10_000));
     assert!(matches!(silence, Silence::Silent { .. }), "{silence:?}");

@@ -9,7 +9,7 @@
 //! (`synchronize_net`), and so does the end of a socket.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
@@ -239,11 +239,7 @@ impl PacketSocket {
     }
 }
 
-impl AsFd for PacketSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+as_fd!(PacketSocket.fd);
 
 /// Drops every frame before the kernel copies or queues it.
 const DROP_ALL: [libc::sock_filter; 1] = [instruction(RETURN, 0, 0, 0)];

@@ -2,7 +2,7 @@
 //! A routing netlink socket, non-blocking: subscribed to changes, or for queries only.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -146,11 +146,7 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+as_fd!(Socket.fd);
 
 /// Any process with the privilege can send to the port of this socket. Only messages from the kernel (port 0) are
 /// accepted.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -158,8 +158,4 @@ impl PerNetnsSockets {
     }
 }
 
-impl AsFd for PerNetnsSockets {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-}
+as_fd!(PerNetnsSockets.epoll);

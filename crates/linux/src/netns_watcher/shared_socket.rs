@@ -146,11 +146,7 @@ impl SharedSocket {
     }
 }
 
-impl AsFd for SharedSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
-    }
-}
+as_fd!(SharedSocket.events);
 
 /// The event in a message from `netns`; `None` if it is not about links, addresses or a removed id.
 fn decode(header: Header, body: &[u8], netns: NetnsRef) -> Option<NetnsEvent> {

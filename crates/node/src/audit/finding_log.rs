@@ -45,7 +45,9 @@ impl FindingLog {
             return;
         }
         match state {
-            FindingState::Open => {
+            FindingState::Open | FindingState::Changed => {
+                let is_new = state == FindingState::Open;
+                let message = if is_new { "audit finding" } else { "finding has changed" };
                 tracing::warn!(
                     instance = id,
                     netns,
@@ -53,18 +55,7 @@ impl FindingLog {
                     finding = name,
                     severity,
                     detail = text,
-                    "audit finding"
-                );
-            }
-            FindingState::Changed => {
-                tracing::warn!(
-                    instance = id,
-                    netns,
-                    address,
-                    finding = name,
-                    severity,
-                    detail = text,
-                    "finding has changed"
+                    "{message}"
                 );
             }
             FindingState::Closed => {

@@ -113,7 +113,7 @@ impl ConfigFile {
         let Loaded { configuration, problems, files, unread, written, has_includes, may_quote } =
             loaded;
         let is_valid =
-            unread.is_empty() && problems.iter().all(|problem| problem.impact == Impact::Note);
+            unread.is_empty() && problems.iter().all(|problem| problem.impact < Impact::Ignored);
         let has_all_instances = unread.is_empty()
             && !problems.iter().any(|problem| problem.impact.may_hide_instances());
         let is_harmful = configuration.is_harmful;
@@ -124,10 +124,12 @@ impl ConfigFile {
             content.problems.push(ConfigProblem::new(&path, None, text));
         }
         let left = MAX_PROBLEMS - content.problems.len();
-        for Problem { position, message, .. } in problems.iter().take(left) {
+        for Problem { position, message, impact } in problems.iter().take(left) {
             let file = files.get(position.file).unwrap_or(&file);
             let text = message.text(may_quote).to_owned();
-            content.problems.push(ConfigProblem::new(file, Some(position.line), text));
+            let problem = ConfigProblem::new(file, Some(position.line), text);
+            let loses_addresses = *impact == Impact::AddressesLost;
+            content.problems.push(ConfigProblem { loses_addresses, ..problem });
         }
         if count > MAX_PROBLEMS {
             let text = format!("{} more problems are not listed", count - MAX_PROBLEMS);

@@ -187,9 +187,12 @@ mod tests {
             address("2001:db8::1/64", true),
         ];
         vrrp.vrid = None;
-        instance.vrrp = Arc::new(vrrp);
+        instance.vrrp = Arc::new(vrrp.clone());
         assert_eq!(instance.default_group(), "ipv4/-/192.0.2.9,192.0.2.80");
+        vrrp.addresses.clear();
+        (instance.vrrp, instance.id) = (Arc::new(vrrp), "B".parse().unwrap());
+        assert_eq!(instance.default_group(), "ipv4/-/B", "another one may have the same VRID");
         instance.origin = Origin::Neutron;
-        assert_eq!(instance.default_group(), "A");
+        assert_eq!(instance.default_group(), "B");
     }
 }

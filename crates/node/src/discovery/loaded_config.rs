@@ -18,7 +18,7 @@ pub(super) const MAX_CHANGING: Duration = Duration::from_secs(4);
 pub(super) enum LoadedConfig {
     /// No running process is known to use the file.
     NoProcess,
-    /// The process keeps no copy: it is a keepalived before 2.1. Or it has not completed its copy for a long time.
+    /// The process keeps no copy: it is a keepalived before 2.2. Or it has not completed its copy for a long time.
     NoCopy,
     /// The copy is being written.
     Changing,

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,12 +90,8 @@ impl Drop for DiscoveryWorker {
     }
 }
 
-impl AsFd for DiscoveryWorker {
-    /// Readable when a scan is complete.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.scans.as_fd()
-    }
-}
+// Readable when a scan is complete.
+vipwatch_linux::as_fd!(DiscoveryWorker.scans);
 
 fn run(
     mut scanner: ConfigScanner,

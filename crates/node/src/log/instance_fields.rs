@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The fields `netns` and `address` of log lines about an instance.
 
-use std::fmt::Write;
+use vipwatch_core::first_of;
 
 use crate::discovery::InstanceConfig;
 
@@ -15,13 +15,7 @@ pub(crate) fn netns_name(instance: &InstanceConfig) -> &str {
 
 /// The watched addresses; of many, the first ones and the number of the others.
 pub(crate) fn addresses(instance: &InstanceConfig) -> String {
-    let watched = instance.watched();
-    let shown = watched.iter().take(MAX_ADDRESSES).map(|(_, cidr)| cidr.to_string());
-    let mut text = shown.collect::<Vec<_>>().join(" ");
-    if watched.len() > MAX_ADDRESSES {
-        let _ = write!(text, " and {} more", watched.len() - MAX_ADDRESSES);
-    }
-    text
+    first_of(instance.watched().iter().map(|(_, cidr)| cidr), MAX_ADDRESSES, " ")
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use vipwatch_linux::root_directory::RootDirectory;
 /// Ends of a parent and of its child within this time belong together.
 const RELATED_ENDS: Duration = Duration::from_secs(5);
 
-/// The beginning of the name of the memory file in which keepalived 2.1 and later keeps the configuration that it has read.
+/// The beginning of the name of the memory file in which keepalived 2.2 and later keeps the configuration that it has read.
 const LOADED_CONFIG: &str = "/keepalived/consolidated";
 
 /// LIMIT: the largest such file that is read, in bytes: more than the largest configuration that discovery reads.
@@ -345,7 +345,7 @@ impl KeepalivedProcess {
     /// Whether this keepalived has started with, or has loaded, an older content of its configuration than the files
     /// have now: then when it has read them. `None` also if that is not known.
     ///
-    /// keepalived 2.1 and later keeps the text that it has read in a memory file, which it writes again at each reload.
+    /// keepalived 2.2 and later keeps the text that it has read in a memory file, which it writes again at each reload.
     /// The time of that file tells when, and its text tells which lines. A file that was written again without a change
     /// of its lines is no change.
     pub(crate) fn outdated_since(&self, file: &Path) -> Option<SystemTime> {
@@ -417,7 +417,7 @@ impl KeepalivedProcess {
     }
 }
 
-/// The memory file in which a keepalived keeps the configuration that it has read; `None` for one before 2.1.
+/// The memory file in which a keepalived keeps the configuration that it has read; `None` for one before 2.2.
 pub(super) fn loaded_config(id: ProcessId) -> io::Result<Option<MemoryFile>> {
     let found = processes::memory_file(id.pid, LOADED_CONFIG)?;
     // ORDER: the pid may have been given to another process before the file was opened, but not after this check.

@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -531,12 +530,8 @@ impl KeepalivedTable {
     }
 }
 
-impl AsFd for KeepalivedTable {
-    /// Readable when a process has ended.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.exits.as_fd()
-    }
-}
+// Readable when a process has ended.
+vipwatch_linux::as_fd!(KeepalivedTable.exits);
 
 /// Whether the namespace of a process that has ended exists no more.
 fn is_gone(netns: &ProcessNetns) -> bool {

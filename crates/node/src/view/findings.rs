@@ -333,7 +333,13 @@ fn configuration_problems(view: &PublishedState) -> Vec<FindingItem> {
     let each = view.problems.iter().map(|problem| {
         let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
         let text = format!("{}{line}: {}", problem.file.display(), problem.text);
-        let mut item = new(None, FindingKind::ConfigurationProblem, text);
+        let kind = FindingKind::ConfigurationProblem;
+        let mut item = new(None, kind, text);
+        if problem.loses_addresses {
+            "this keepalived cannot take over: remove the block that it does not know, or upgrade it".clone_into(&mut item.hint);
+            return item;
+        }
+        item.severity = kind.milder().unwrap_or(item.severity);
         if problem.content == ContentInUse::Rest {
             "correct this part; the node uses the rest of the file".clone_into(&mut item.hint);
         }

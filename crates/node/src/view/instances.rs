@@ -9,7 +9,7 @@ use vipwatch_api::{
     InstanceDetail, InstanceFilter, InstanceItem, InstanceList, ProblemDocument, Schema,
 };
 use vipwatch_core::role::AddressState;
-use vipwatch_core::{InstanceId, NeutronState, Role};
+use vipwatch_core::{InstanceId, NeutronState, Role, first_of};
 use vipwatch_history::Query;
 use vipwatch_linux::netns_query::NetnsQuery;
 
@@ -125,13 +125,8 @@ pub(super) fn find(view: &PublishedState, text: &str) -> Result<InstanceId, Prob
     if others.is_empty() {
         return Ok(first.clone());
     }
-    let named: Vec<&str> = [first.as_str()].into_iter().chain(others.iter().copied()).collect();
-    let more = match named.len().saturating_sub(MAX_NAMED_IDS) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let named = named[..named.len().min(MAX_NAMED_IDS)].join(", ");
-    let detail = format!("{text:?} matches several instances: {named}{more}");
+    let named = first_of([first.as_str()].into_iter().chain(others), MAX_NAMED_IDS, ", ");
+    let detail = format!("{text:?} matches several instances: {named}");
     Err(ProblemDocument::new(ErrorCode::AmbiguousId, detail)
         .with_hint("use more characters of the id"))
 }

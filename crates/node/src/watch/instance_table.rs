@@ -23,7 +23,6 @@ mod pending_read;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -396,8 +395,4 @@ impl InstanceTable {
     }
 }
 
-impl AsFd for InstanceTable {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watcher.as_fd()
-    }
-}
+vipwatch_linux::as_fd!(InstanceTable.watcher);

@@ -295,6 +295,7 @@ pub mod examples {
                 min_backups: None,
                 down_timer: 3,
                 unobserved: None,
+                has_no_copy: false,
                 shape: None,
             },
             journal: Vec::new(),

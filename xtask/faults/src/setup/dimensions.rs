@@ -7,7 +7,10 @@ use super::LabSetup;
 use crate::random::SeededRandom;
 
 /// Debian releases with a keepalived for the labs; a quick run has only the first two.
-const RELEASES: [&str; 4] = ["bullseye", "sid", "bookworm", "trixie"];
+const RELEASES: [&str; 4] = [NO_COPY, "sid", "bookworm", "trixie"];
+
+/// Its keepalived, 2.1.5, keeps no copy of its configuration, and does not know `down_timer_adverts`.
+pub const NO_COPY: &str = "bullseye";
 /// The master-down interval without its skew, in intervals.
 pub const DOWN_TIMER: u8 = 3;
 
@@ -166,8 +169,8 @@ impl LabSetup {
             let count = if random.chance(50) { self.nodes() } else { 1 };
             self.releases = vec![release; count];
         }
-        // 2.1 does not know the word. The keepalived of all labs is examined in `with_known_words`.
-        if has_timer && !self.releases.contains(&RELEASES[0]) {
+        // The keepalived of all labs is examined in `with_known_words`.
+        if has_timer && !self.releases.contains(&NO_COPY) {
             self.down_timer = 5;
         }
         self

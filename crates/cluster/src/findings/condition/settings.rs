@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::{FindingCondition, evidence, listed, names};
 use crate::group::{Group, GroupMember};
 use crate::record::{Confidence, RoleRecord};
-use vipwatch_core::FindingKind;
+use vipwatch_core::{FindingKind, first_of};
 
 /// A setting as text; `None` if the node does not know it.
 type Setting = fn(&RoleRecord) -> Option<String>;
@@ -73,10 +73,8 @@ fn addresses(live: &[&GroupMember]) -> Option<String> {
 /// The first addresses, so that the text has a limited length.
 fn shortened(addresses: &BTreeSet<IpNet>) -> String {
     const MAX_SHOWN: usize = 8;
-    let shown: Vec<String> = addresses.iter().take(MAX_SHOWN).map(ToString::to_string).collect();
     match addresses.len() {
         0 => "none".to_owned(),
-        len if len > MAX_SHOWN => format!("{} and {} more", shown.join(" "), len - MAX_SHOWN),
-        _ => shown.join(" "),
+        _ => first_of(addresses, MAX_SHOWN, " "),
     }
 }

@@ -256,6 +256,21 @@ fn an_unknown_block_in_an_instance_is_skipped_and_its_addresses_stay() {
 }
 
 #[test]
+fn a_block_that_an_older_keepalived_does_not_know_loses_the_addresses_behind_it() {
+    let lost = |version, before: &str, behind: &str| {
+        let text = instance("A", before, "10.0.0.1\n 10.0.0.2").replacen("\n }\n}", behind, 1);
+        let (configuration, problems) = read_as(version, &text);
+        assert_eq!(configuration.instances[0].addresses.len(), 2);
+        problems.iter().filter(|problem| problem.contains("A loses these addresses")).count()
+    };
+    let block = "auth_hmac {\n key 1 x\n}";
+    let older = Version::new(2, 2, 7);
+    assert_eq!(lost(older, block, "\n }\n}"), 1);
+    assert_eq!(lost(older, "", &format!("\n }}\n {block}\n}}")), 0);
+    assert_eq!(lost(Version::NEWEST, "unknown {\n}", "\n }\n}"), 0, "a newer one may know it");
+}
+
+#[test]
 fn a_signed_instance_keeps_its_addresses_and_shows_no_key() {
     let block = "auth_hmac {\n key 1 hex:0011\n key 7 \"a } b\"\n key 7 file:/x\n key 300 x\n key 8\n \
                  active_key 7\n mode permissive\n }";

@@ -81,7 +81,13 @@ fn each_kind_of_finding_is_an_event_when_it_appears_and_when_it_has_gone() {
     store.set_health(FindingKind::NodeHistory, Some("disk full".to_owned()));
     let file = "/etc/keepalived/keepalived.conf".into();
     let text = "unknown block".to_owned();
-    let problem = ConfigProblem { file, line: None, text, content: ContentInUse::LastValid };
+    let problem = ConfigProblem {
+        file,
+        line: None,
+        text,
+        content: ContentInUse::LastValid,
+        loses_addresses: false,
+    };
     store.update(|view| view.problems = Arc::new(vec![problem.clone(), problem]));
     let expected = ["open node-history", "open configuration-problem"];
     assert_eq!(changes(&mut open), expected, "one event for problems of the same name");

@@ -13,6 +13,20 @@ fn a_stronger_advert_before_the_loss_is_a_preemption() {
 }
 
 #[test]
+fn a_node_that_continues_and_hands_over_at_once_has_preempted_this_one() {
+    let mut witness = witness();
+    advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 20_000, AT - 15_000);
+    advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 4, AT - 4);
+    advertise(&mut witness, AdvertOrigin::Foreign, 0, AT - 1, AT - 1);
+    let facts = Facts { from_since: AT - 11_000, is_final: true, ..Facts::lost(witness) };
+    assert_eq!(facts.kind(), Some(CauseKind::Preempted));
+    assert_eq!(facts.text(), "192.0.2.2 (priority 150) preempted this node (priority 100)");
+    // It handed over before this node took the addresses.
+    let facts = Facts { from_since: AT, ..facts };
+    assert_eq!(facts.kind(), Some(CauseKind::KeepalivedFault));
+}
+
+#[test]
 fn an_owner_that_ignores_adverts_is_preempted_by_no_node() {
     let mut witness = witness();
     advertise(&mut witness, AdvertOrigin::Foreign, 255, AT - 9_000, AT - 2);

@@ -319,7 +319,9 @@ impl Visitor for Drafts {
         self.has_unknown_block = true;
         // All words of the releases before the newest one are known.
         let draft = self.instances.last_mut().filter(|_| self.version < Version::NEWEST);
-        draft.into_iter().for_each(|draft| draft.has_unknown_block = true);
+        if let Some(draft) = draft {
+            draft.has_unknown_block = true;
+        }
         BlockAction::Skip
     }
 

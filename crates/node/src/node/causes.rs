@@ -100,6 +100,7 @@ impl Node {
             },
             changer,
             deadline: now + CAUSE_TIMEOUT,
+            is_put_off: false,
         };
         // The first step of a change may need the cause of a later one at its deadline.
         if let Some(last) = self.pending_causes.of_instance(&instance.id).last()
@@ -128,6 +129,7 @@ impl Node {
             evidence: ReadEvidence::none(now),
             changer: None,
             deadline: now + CAUSE_TIMEOUT,
+            is_put_off: false,
         });
         self.conclude_known_causes(id);
     }
@@ -148,7 +150,13 @@ impl Node {
             self.take_update(update, &mut touched);
         }
         for id in self.pending_causes.ids_due_at(clock::now()) {
-            let later = self.store.entry(&id).and_then(|entry| self.copy_adverts(&entry.instance));
+            let entry = self.store.entry(&id);
+            if self.pending_causes.put_off(&id, clock::now())
+                && let Some(entry) = &entry
+            {
+                self.witness.drain(&entry.instance);
+            }
+            let later = entry.and_then(|entry| self.copy_adverts(&entry.instance));
             self.pending_causes.set_due(&id, clock::now(), later.as_ref());
             touched.push(id);
         }

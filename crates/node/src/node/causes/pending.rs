@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use vipwatch_core::cause::{AddressChanger, PreviousCause};
 use vipwatch_core::witness::{LinkWitness, RouterKey};
@@ -15,6 +16,9 @@ use crate::transition::Transition;
 /// BOUND: so many transitions of one instance wait. Another one has the oldest concluded at once.
 const MAX_PENDING: usize = 8;
 
+/// A read of adverts takes no longer than this.
+const LAST_READ: Duration = Duration::from_millis(50);
+
 /// A transition that waits for its cause, or for the cause of an earlier one.
 #[derive(Debug)]
 pub(super) struct PendingCause {
@@ -25,6 +29,8 @@ pub(super) struct PendingCause {
     /// The process that changed the addresses; `None` if it is not known.
     pub(super) changer: Option<ChangerMark>,
     pub(super) deadline: Moment,
+    /// Whether the deadline was put off for the last read of adverts.
+    pub(super) is_put_off: bool,
 }
 
 /// The evidence that was read since a transition.
@@ -131,6 +137,19 @@ impl PendingCauses {
     pub(super) fn ids_due_at(&self, now: Moment) -> Vec<InstanceId> {
         let is_due = |queue: &VecDeque<PendingCause>| queue.iter().any(|one| one.is_due_at(now));
         self.0.iter().filter(|(_, queue)| is_due(queue)).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Puts off the deadlines of an instance that have passed, once: the newest adverts may not be read yet. Returns whether
+    /// there is one.
+    pub(super) fn put_off(&mut self, id: &InstanceId, now: Moment) -> bool {
+        let all = self.0.get_mut(id).into_iter().flatten();
+        all.fold(false, |is_any, one| {
+            let is_due = one.is_due_at(now) && !one.is_put_off;
+            if is_due {
+                (one.is_put_off, one.deadline) = (true, now + LAST_READ);
+            }
+            is_any || is_due
+        })
     }
 
     /// Ends the wait for evidence about the transitions of an instance with a deadline that has passed. `later` are the

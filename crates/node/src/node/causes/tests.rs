@@ -67,6 +67,7 @@ fn pending(example: &InstanceConfig, number: usize, trigger: Trigger) -> Pending
         evidence: ReadEvidence { is_final: true, ..ReadEvidence::none(now) },
         changer: None,
         deadline: now + CAUSE_TIMEOUT,
+        is_put_off: false,
     }
 }
 
@@ -91,4 +92,22 @@ fn the_cause_of_a_sync_group_with_thousands_of_members_needs_no_larger_stack() {
         assert!(node.pending_causes.ids().is_empty());
     });
     test.unwrap().join().unwrap();
+}
+
+#[test]
+fn a_deadline_is_put_off_once_for_the_adverts_that_are_not_read_yet() {
+    let mut example = pending(&crate::discovery::example(), 1, Trigger::Address);
+    (example.evidence.is_final, example.deadline) = (false, clock::now());
+    let id = example.transition.instance.id.clone();
+    let mut all = PendingCauses::default();
+    all.add(example);
+    let now = clock::now();
+    assert_eq!(all.ids_due_at(now).len(), 1);
+    assert!(all.put_off(&id, now) && !all.put_off(&id, now));
+    all.set_due(&id, now, None);
+    assert!(all.ids_due_at(now).is_empty() && all.due() > Some(now), "it is not over yet");
+    let later = all.due().unwrap();
+    assert!(!all.put_off(&id, later));
+    all.set_due(&id, later, None);
+    assert_eq!(all.due(), None);
 }

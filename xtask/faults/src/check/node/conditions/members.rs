@@ -12,7 +12,10 @@ const LOSS_SPAN: Micros = 60 * SECOND;
 impl NodeInstance<'_> {
     pub(super) fn member_conditions(self) -> Vec<Condition> {
         let mut conditions = Vec::new();
-        if self.instance == 0 && self.run.setup.instances.len() > 1 {
+        // Two instances with one VRID, of which one uses unicast, are no group.
+        let own = &self.run.setup.instances[self.instance];
+        let has_group = self.run.setup.instances.iter().any(|other| other.vrid != own.vrid);
+        if self.instance == 0 && has_group {
             conditions.extend(self.group_split());
         }
         conditions.extend(self.lower_priority());

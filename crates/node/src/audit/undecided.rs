@@ -36,7 +36,9 @@ pub(super) fn kept(
     entry: &InstanceEntry,
     found: &[DatedFinding],
 ) -> Vec<DatedFinding> {
-    let Some(last) = entry.current_audit() else { return Vec::new() };
+    // A configuration that was read again is no reason to forget them; another role is.
+    let last = entry.audit.as_ref().filter(|audit| audit.seq == entry.seq);
+    let Some(last) = last else { return Vec::new() };
     let is_kept = |dated: &&DatedFinding| {
         let kind = dated.finding.kind;
         kind.evidence() == FindingEvidence::Adverts
@@ -46,7 +48,8 @@ pub(super) fn kept(
     if kept.is_empty() {
         return kept;
     }
-    let needed = expected_down_interval(&entry.instance) + SETTLE;
+    // A source is silent after one master-down interval. One that is back must advertise anew for a while.
+    let needed = expected_down_interval(&entry.instance) * 2 + SETTLE;
     let keep = |evidence: InstanceEvidence<'_>| {
         let overrun = evidence.witness.overrun();
         let is_lossy = overrun.is_some_and(|overrun| clock::now().since(overrun.to) < needed);

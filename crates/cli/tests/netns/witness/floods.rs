@@ -84,7 +84,8 @@ fn findings_about_adverts_stay_while_a_flood_hides_them() {
     let split = Split::new();
     let Split { first, attacker, .. } = &split;
     flood_until_found(first, attacker, |doctor| {
-        assert!(doctor.contains("two-primaries"), "{doctor}");
+        let state = || first.fixture.run_text(&["show", "VI"]) + &first.fixture.log();
+        assert!(doctor.contains("two-primaries"), "{doctor}{}", state());
     });
     assert!(!has_logged(&first.fixture, "finding is over", "two-primaries"));
 }

@@ -142,7 +142,7 @@ impl CauseQuestion<'_> {
             return Some(inferred(CauseKind::FaultEnded));
         }
         // A peer that was preempted stops. One that goes on was not: another process has added the address.
-        if self.changer.is_none() && !self.has_weaker(router) && !self.has_stranger(router) {
+        if self.changer.is_none() && !self.has_weaker(router) && self.stranger(router).is_none() {
             let goes_on = self.is_later_advertising(peer)?;
             if goes_on {
                 return Some(inferred(CauseKind::AddressAdded));
@@ -177,11 +177,11 @@ impl CauseQuestion<'_> {
         weakest.is_some_and(|one| one.priority < own && Some(one.source) != newest)
     }
 
-    /// Whether another host advertises with settings for which keepalived drops its adverts.
-    fn has_stranger(&self, router: &RouterWitness) -> bool {
+    /// Another host that advertises with settings for which keepalived drops its adverts.
+    fn stranger<'r>(&self, router: &'r RouterWitness) -> Option<&'r SourceRecord> {
         let is_recent =
             |record: &&SourceRecord| self.at.since(record.at) <= record.interval * 5 / 2;
-        self.foreign(router).filter(is_recent).any(|record| {
+        self.foreign(router).filter(is_recent).find(|record| {
             !differences(self.own, record).is_empty() || self.own.rejection(record).is_some()
         })
     }
@@ -234,16 +234,17 @@ impl CauseQuestion<'_> {
             if let Some(silent) = self.last_silent(router).filter(|_| is_new) {
                 return self.with_peer(CauseKind::PeerSilent, Some(silent));
             }
-            if is_new && peer.adverts > 1 {
+            let stranger = self.stranger(router);
+            if is_new && peer.adverts > 1 && stranger.is_none() {
                 // The peer was silent, and is back at this moment: how long it was silent is not known.
                 let mut cause = self.with_peer(CauseKind::PeerSilent, Some(peer));
                 cause.evidence.silent_ms = None;
                 return cause;
             }
-            if is_new && !self.has_stranger(router) {
+            if is_new && stranger.is_none() {
                 return inferred(CauseKind::FaultEnded);
             }
-            let mut cause = self.with_peer(CauseKind::Unknown, Some(peer));
+            let mut cause = self.with_peer(CauseKind::Unknown, stranger.or(Some(peer)));
             cause.evidence.unknown = Some(UnknownReason::AdvertsIgnored);
             return cause;
         }

@@ -60,7 +60,8 @@ impl CauseQuestion<'_> {
 
     /// A keepalived that was seen stopped or frozen has continued.
     fn by_known_freeze(&self) -> Option<Cause> {
-        let resumed = self.events()?.resumed?;
+        // A role that it took afterwards has another end.
+        let resumed = self.events()?.resumed.filter(|resumed| *resumed >= self.from_since)?;
         // Without a node that took over meanwhile, the pause is no reason to give up the addresses.
         let peer = self.strongest_foreign()?;
         let is_recent = self.is_recent(resumed, PROCESS_SPAN);

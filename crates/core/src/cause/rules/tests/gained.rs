@@ -80,6 +80,17 @@ fn adverts_that_keepalived_ignores_are_named() {
 }
 
 #[test]
+fn a_peer_that_takes_over_beside_this_node_from_one_with_other_addresses_was_not_silent() {
+    let mut witness = witness();
+    advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 30_000, AT - 25_000);
+    advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 2, AT - 2);
+    let facts = Facts { is_final: true, ..Facts::gained(witness) };
+    assert_eq!(facts.kind(), Some(CauseKind::PeerSilent));
+    let facts = Facts { own_address: "192.0.2.77", ..facts };
+    assert_eq!(facts.answer().unwrap().evidence.unknown, Some(UnknownReason::AdvertsIgnored));
+}
+
+#[test]
 fn a_start_or_a_reload_of_keepalived_comes_before_adverts() {
     let mut weaker = witness();
     advertise(&mut weaker, AdvertOrigin::Foreign, 50, AT - 20_000, AT - 700);

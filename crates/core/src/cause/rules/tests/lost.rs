@@ -27,6 +27,17 @@ fn a_node_that_continues_and_hands_over_at_once_has_preempted_this_one() {
 }
 
 #[test]
+fn a_role_that_began_after_a_freeze_has_not_ended_because_of_it() {
+    let mut witness = witness();
+    advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 2, AT - 2);
+    let events = KeepalivedEvents { resumed: Some(at(AT - 3_000)), ..running() };
+    let facts = Facts { processes: ProcessEvidence::Read(events), ..Facts::lost(witness) };
+    assert_eq!(facts.kind(), Some(CauseKind::KeepalivedFrozen));
+    let facts = Facts { from_since: AT - 500, ..facts };
+    assert_eq!(facts.kind(), Some(CauseKind::Preempted));
+}
+
+#[test]
 fn an_owner_that_ignores_adverts_is_preempted_by_no_node() {
     let mut witness = witness();
     advertise(&mut witness, AdvertOrigin::Foreign, 255, AT - 9_000, AT - 2);

@@ -71,6 +71,25 @@ fn a_takeover_after_the_startup_delay_is_an_effect_of_the_start() {
 }
 
 #[test]
+fn the_last_step_of_a_later_takeover_is_no_effect_of_the_start() {
+    let mut witness = witness();
+    advertise(&mut witness, AdvertOrigin::Foreign, 50, AT - 20_000, AT - 900);
+    let started = Some(ProcessStart { pid: 11, at: at(AT - 3_800) });
+    let processes = ProcessEvidence::Read(KeepalivedEvents { started, ..running() });
+    let previous = |kind| Some(PreviousCause { kind, at: at(AT - 10) });
+    let step = |kind| Facts {
+        from: RoleKind::Partial,
+        from_since: AT - 10,
+        previous: previous(kind),
+        processes,
+        ..Facts::gained(witness.clone())
+    };
+    let kind = |previous| step(previous).kind();
+    assert_eq!(kind(CauseKind::KeepalivedStarted), Some(CauseKind::KeepalivedStarted));
+    assert_eq!(kind(CauseKind::PreemptedPeer), Some(CauseKind::PreemptedPeer));
+}
+
+#[test]
 fn adverts_that_keepalived_ignores_are_named() {
     let mut witness = witness();
     advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 20_000, AT - 500);

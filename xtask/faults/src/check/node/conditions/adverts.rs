@@ -120,9 +120,14 @@ impl<'a> NodeInstance<'a> {
         } else {
             Vec::new()
         };
+        // A primary that receives weaker adverts is silent. For a unicast instance, those of another one end no silence.
+        let own = addresses(&instance.addresses);
+        let is_own = |advert: &&WireAdvert| {
+            !instance.is_unicast || advert.addresses.iter().any(|ip| own.contains(ip))
+        };
         let mut conditions = Vec::new();
         for role in self.roles().iter().filter(|role| role.value == "backup") {
-            let times = self.delivered().map(|advert| advert.at);
+            let times = self.delivered().filter(is_own).map(|advert| advert.at);
             let times = times.filter(|at| (role.start..role.end).contains(at)).chain([role.end]);
             let mut silent_since = role.start.max(self.run.start);
             for end in times {

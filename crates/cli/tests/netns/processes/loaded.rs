@@ -270,3 +270,27 @@ fn a_reload_that_removes_an_address_makes_no_primary_partial() {
     let expected = ["primary", "backup"].map(|role| format!("{} {role}", lab.name));
     wait_for("a change that the kernel shows", || (lab.own_records() == expected).then_some(()));
 }
+
+/// The operator of half a roll-out: the block is for a newer keepalived.
+#[test]
+fn an_older_keepalived_loses_the_addresses_behind_a_block_that_it_does_not_know() {
+    let lab = ProcessLab::new("LOST");
+    let block = " block_of_a_later_release {\n  key 1 x\n }\n virtual_ipaddress {";
+    let text = lab.conf().replace(" virtual_ipaddress {", block);
+    let directory = lab.directory("keepalived");
+    let _keepalived = Keepalived::start_with(&lab.netns, &directory, &text);
+    let _node = lab.fixture.start();
+    wait_for("the critical problem", || {
+        let answer = query_json(&lab.fixture, &["doctor"]);
+        let mut items = answer["items"].as_array()?.iter();
+        let problem = items
+            .find(|item| item["name"] == "configuration-problem" && item["severity"] == "critical");
+        problem?["text"].as_str()?.contains("loses these addresses").then_some(())
+    });
+    wait_for("keepalived to be primary", || {
+        let log = std::fs::read_to_string(directory.join("keepalived.log")).ok()?;
+        log.contains("Entering MASTER STATE").then_some(())
+    });
+    assert!(!lab.netns.addresses("eth0").contains(VIP), "keepalived has loaded the address");
+    assert_eq!(role(&lab.fixture, &lab.name), "backup");
+}

@@ -222,6 +222,11 @@ impl CauseQuestion<'_> {
         Some(cause)
     }
 
+    /// Whether the step before this one of the same change has this cause.
+    fn continues(&self, kind: CauseKind) -> bool {
+        self.from == Some(RoleKind::Partial) && self.previous.is_some_and(|step| step.kind == kind)
+    }
+
     /// Whether a reload may have caused the transition. What happens more than a moment after it has another cause if the
     /// reload had its effect before. A loss without a stronger node may have another cause too, which is known at the
     /// deadline: keepalived ends, or a process that the kernel does not name removed the address.
@@ -229,8 +234,8 @@ impl CauseQuestion<'_> {
         if self.is_recent(reloaded, FIRST_LOAD_SPAN) {
             return true;
         }
-        let is_first_effect =
-            self.from_since <= reloaded + FIRST_LOAD_SPAN || self.from == Some(RoleKind::Partial);
+        let is_first_effect = self.from_since <= reloaded + FIRST_LOAD_SPAN
+            || self.continues(CauseKind::ConfigurationChanged);
         let is_gained = self.direction == ChangeDirection::Gained;
         let is_by_election = self.strongest_foreign().is_some();
         let is_by_keepalived = self.changer.is_some() && self.is_final;

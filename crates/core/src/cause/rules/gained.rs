@@ -57,8 +57,7 @@ impl CauseQuestion<'_> {
         let is_weaker = peer.is_none_or(|peer| !self.was_stronger(peer, start.at));
         // A role that has changed since the start has another reason to change again.
         let is_first = self.from_since <= start.at + FIRST_LOAD_SPAN
-            || self.from == Some(RoleKind::Partial)
-                && self.previous.is_some_and(|step| step.kind == CauseKind::KeepalivedStarted)
+            || self.continues(CauseKind::KeepalivedStarted)
                 && self.at.since(self.from_since) < FIRST_LOAD_SPAN;
         let is_start = self.is_recent(start.at, span) && is_first && is_weaker;
         is_start.then(|| self.start_of_keepalived(peer))

@@ -11,6 +11,9 @@ use crate::witness::{AdvertOrigin, SourceRecord};
 /// Keepalived reacts to an address that another process has removed within this time.
 const REACTION_SPAN: Duration = Duration::from_millis(2_500);
 
+/// Keepalived that continues after a freeze gives way to another node within this time.
+const FREEZE_SPAN: Duration = Duration::from_secs(1);
+
 /// The node notices the end of a process within this time.
 const NOTICE_SPAN: Duration = Duration::from_millis(500);
 
@@ -64,7 +67,8 @@ impl CauseQuestion<'_> {
         let resumed = self.events()?.resumed.filter(|resumed| *resumed >= self.from_since)?;
         // Without a node that took over meanwhile, the pause is no reason to give up the addresses.
         let peer = self.strongest_foreign()?;
-        let is_recent = self.is_recent(resumed, PROCESS_SPAN);
+        // It reads the adverts that have arrived meanwhile at once.
+        let is_recent = self.is_recent(resumed, FREEZE_SPAN);
         is_recent.then(|| self.with_peer(CauseKind::KeepalivedFrozen, Some(peer)))
     }
 

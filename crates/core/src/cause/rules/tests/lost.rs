@@ -30,11 +30,14 @@ fn a_node_that_continues_and_hands_over_at_once_has_preempted_this_one() {
 fn a_role_that_began_after_a_freeze_has_not_ended_because_of_it() {
     let mut witness = witness();
     advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 2, AT - 2);
-    let events = KeepalivedEvents { resumed: Some(at(AT - 3_000)), ..running() };
-    let facts = Facts { processes: ProcessEvidence::Read(events), ..Facts::lost(witness) };
-    assert_eq!(facts.kind(), Some(CauseKind::KeepalivedFrozen));
-    let facts = Facts { from_since: AT - 500, ..facts };
-    assert_eq!(facts.kind(), Some(CauseKind::Preempted));
+    let kind = |resumed: u64, from_since| {
+        let events = KeepalivedEvents { resumed: Some(at(AT - resumed)), ..running() };
+        let processes = ProcessEvidence::Read(events);
+        Facts { processes, from_since, ..Facts::lost(witness.clone()) }.kind()
+    };
+    assert_eq!(kind(300, AT - 60_000), Some(CauseKind::KeepalivedFrozen));
+    assert_eq!(kind(300, AT - 200), Some(CauseKind::Preempted));
+    assert_eq!(kind(3_000, AT - 60_000), Some(CauseKind::Preempted), "it would have ended at once");
 }
 
 #[test]

@@ -75,7 +75,8 @@ impl HealthyShape {
     /// within ten minutes would be flapping.
     pub fn failovers(self) -> &'static str {
         match self {
-            Self::NoPreempt | Self::StartupDelay => "restart,restart,restart",
+            Self::NoPreempt => "restart,restart,restart",
+            Self::StartupDelay => "restart,restart",
             // ORDER: the edits of the first fault would take the address out of one host's file.
             Self::ReloadedLater => "lower-priority,reload-later,restart",
             _ => "lower-priority,restart",

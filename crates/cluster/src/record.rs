@@ -11,6 +11,7 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use vipwatch_api::{FindingKind, RoleKind, Timestamp};
+use vipwatch_core::finding::FindingSubject;
 
 use crate::key::{Bucket, ClusterKey, ClusterName};
 
@@ -339,9 +340,13 @@ impl FindingRecord {
         short_list("notified_closed", self.notified_closed.len(), MAX_ENTRIES)?;
         let kind = FindingKind::from_name(&self.name).filter(|kind| kind.is_of_cluster());
         let kind = kind.ok_or(ClusterRecordError::OtherKind)?;
-        let is_group = self.group.as_ref().is_none_or(|group| Bucket::of_group(group).is_some());
+        let group = self.group.as_ref();
+        let is_subject = match kind.subject() {
+            FindingSubject::Group => group.is_some_and(|group| Bucket::of_group(group).is_some()),
+            _ => group.is_none() && !self.nodes.is_empty(),
+        };
         let are_names = self.nodes.iter().all(|node| node.parse::<ClusterName>().is_ok());
-        if !is_group || !are_names {
+        if !is_subject || !are_names {
             return Err(ClusterRecordError::NoSubject);
         }
         Ok(Self { severity: kind.severity(), hint: kind.hint().to_owned(), ..self })

@@ -55,3 +55,27 @@ fn an_encoded_record_is_decoded_to_the_same_record() {
     let again = decode_role(std::str::from_utf8(&bytes).unwrap()).unwrap();
     assert_eq!(again, ClusterRecord::Role(record));
 }
+
+#[test]
+fn a_finding_about_another_subject_than_that_of_its_kind_is_refused() {
+    let checked = |name: &str, group: &str, nodes: &str| {
+        let value = format!(
+            r#"{{"schema":1,"id":"7","name":"{name}","severity":"critical","confidence":"certain","group":{group},
+            "nodes":[{nodes}],"text":"","hint":"","opened":"2026-11-19T10:00:00Z","changed":"2026-11-19T10:00:00Z",
+            "reporter":"a"}}"#
+        );
+        serde_json::from_str::<FindingRecord>(&value).unwrap().checked()
+    };
+    let group = r#""vrrp:ipv4:51:192.0.2.80""#;
+    assert!(checked("cluster-two-primaries", group, r#""a""#).is_ok());
+    assert!(checked("cluster-node-lost", "null", r#""a""#).is_ok());
+    // No reporter would ever close these.
+    for (name, group, nodes) in [
+        ("cluster-node-lost", group, r#""a""#),
+        ("cluster-node-lost", "null", ""),
+        ("cluster-two-primaries", "null", r#""a""#),
+    ] {
+        let refused = checked(name, group, nodes);
+        assert!(matches!(refused, Err(ClusterRecordError::NoSubject)), "{name} {group} {nodes}");
+    }
+}

@@ -13,6 +13,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -96,6 +97,17 @@ pub fn spawn_worker(
     })
 }
 
+/// Runs `work`, which uses the disk, on a thread of its own, which never ends if the disk hangs. `None` if that takes longer
+/// than `limit`, or if there can be no further thread.
+pub fn in_time<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (answer, answered) = sync_channel(1);
+    Builder::new().spawn(move || answer.send(work())).ok()?;
+    answered.recv_timeout(limit).ok()
+}
+
 /// Panics in the worker that an environment variable names, for tests of the whole program. Release builds do not
 /// contain it.
 #[cfg(debug_assertions)]
@@ -162,8 +174,6 @@ fn now_millis() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::sync_channel;
-
     use super::*;
 
     #[test]

@@ -178,10 +178,11 @@ fn read_history_in_time<T: Send + 'static>(
     }
     let (answer, answered) = sync_channel(1);
     let (store, state_dir) = (Arc::clone(store), state_dir.to_owned());
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().spawn(move || {
         let _ = answer.send(read_history_of(&store, &state_dir, read));
         IS_LATE.store(false, Ordering::SeqCst);
     });
+    thread.ok()?;
     if let Ok(read) = answered.recv_timeout(HISTORY_LIMIT) {
         return read.ok();
     }

@@ -4,11 +4,11 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use vipwatch_linux::file::is_storage_error;
 use vipwatch_linux::lock::FileLock;
+use vipwatch_linux::worker::in_time;
 
 use super::NodeError;
 
@@ -18,14 +18,11 @@ const LOCK_LIMIT: Duration = Duration::from_secs(5);
 /// Creates and locks the state directory. `None` if the disk is full, read-only, failing or does not answer: the node
 /// then runs without a history, which reports the error and tries again.
 pub(super) fn lock_if_usable(directory: &Path) -> Result<Option<FileLock>, NodeError> {
-    let (answer, locked) = sync_channel(1);
     let path = directory.to_owned();
-    // A disk that hangs never ends this thread.
-    std::thread::spawn(move || answer.send(lock(&path)));
-    match locked.recv_timeout(LOCK_LIMIT) {
-        Err(_) => Ok(None),
-        Ok(Err(NodeError::StateDir { source, .. })) if is_storage_error(&source) => Ok(None),
-        Ok(locked) => locked.map(Some),
+    match in_time(LOCK_LIMIT, move || lock(&path)) {
+        None => Ok(None),
+        Some(Err(NodeError::StateDir { source, .. })) if is_storage_error(&source) => Ok(None),
+        Some(locked) => locked.map(Some),
     }
 }
 

@@ -5,13 +5,14 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vipwatch_core::ErrorChain;
 use vipwatch_linux::file::replace_file;
+use vipwatch_linux::worker::in_time;
 
 use super::{ProcessNetns, ProcessSource};
 use crate::config::Config;
@@ -110,7 +111,7 @@ impl RememberedSources {
             return;
         }
         let (storage, state_dir) = (Arc::clone(&self.storage), self.state_dir.clone());
-        std::thread::spawn(move || {
+        let thread = Builder::new().spawn(move || {
             while let Some(sources) = storage.take() {
                 if let Err(error) = replace(&state_dir, sources.iter()) {
                     let error = ErrorChain(&error).to_string();
@@ -118,6 +119,8 @@ impl RememberedSources {
                 }
             }
         });
+        // Without a thread, the next change is stored.
+        state.has_thread = thread.is_ok();
     }
 
     /// Waits until the newest configurations are stored, for `limit` at most. False if they are not.
@@ -127,16 +130,6 @@ impl RememberedSources {
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         !state.has_thread
     }
-}
-
-/// Reads on a thread of its own, which never ends if the disk hangs; `None` if that takes longer than the limit.
-fn in_time<T: Send + 'static>(
-    limit: Duration,
-    read: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    let (answer, answered) = sync_channel(1);
-    std::thread::spawn(move || answer.send(read()));
-    answered.recv_timeout(limit).ok()
 }
 
 fn load(state_dir: &Path) -> Vec<ProcessSource> {
@@ -187,6 +180,7 @@ fn replace<'a>(
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::mpsc::sync_channel;
 
     use super::*;
 

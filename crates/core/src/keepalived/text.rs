@@ -102,9 +102,9 @@ fn words_before_secret(line: &str) -> Option<usize> {
     Some(*words)
 }
 
-/// Whether a line has a secret, also behind `@ID` or a repetition.
+/// Whether a line has a secret, also behind `@ID`, a repetition or a brace.
 pub fn has_secret(line: &str) -> bool {
-    hide_secret(&mut behind_prefixes(line).1.to_owned())
+    parts(behind_prefixes(line).1).any(|(_, is_secret)| is_secret)
 }
 
 /// Splits a line behind its conditions and repetitions, `@ID` and `~SEQ(...)`.
@@ -125,26 +125,43 @@ fn behind_prefixes(line: &str) -> (&str, &str) {
 /// COST: linear. A line may be as long as a file, and its author may not be trusted.
 pub fn without_secrets(line: &str) -> String {
     let (prefixes, line) = behind_prefixes(line);
-    let mut parts = vec![prefixes.trim_end().to_owned()];
-    parts.retain(|prefixes| !prefixes.is_empty());
-    let mut rest = Some(line).filter(|rest| !rest.is_empty());
-    while let Some(text) = rest {
-        let (first, others) = if words_before_secret(text).is_some() {
-            let (secret, others) = text.split_at(end_of_secret(text));
-            let mut secret = secret.to_owned();
-            hide_secret(&mut secret);
-            if let Some((before, _)) = secret.split_once('*') {
-                secret = format!("{}*", before.trim_end_matches(['{', '"']));
+    let mut text = prefixes.trim_end().to_owned();
+    for (part, is_secret) in parts(line) {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        if !is_secret {
+            text.push_str(part);
+            continue;
+        }
+        let mut secret = part.to_owned();
+        hide_secret(&mut secret);
+        match secret.split_once('*') {
+            Some((before, _)) => {
+                text.push_str(before.trim_end_matches(['{', '"']));
+                text.push('*');
             }
-            (secret.trim_end_matches(BLANKS).to_owned(), others)
-        } else {
-            let (first, others) = split_at_brace(text);
-            (first.to_owned(), others.unwrap_or_default())
-        };
-        parts.push(first);
-        rest = Some(others).filter(|rest| !rest.is_empty());
+            None => text.push_str(secret.trim_end_matches(BLANKS)),
+        }
     }
-    parts.join(" ")
+    text
+}
+
+/// The parts between the braces of a line, and whether each has a secret: then it ends before a `}`.
+fn parts(line: &str) -> impl Iterator<Item = (&str, bool)> {
+    let mut rest = line;
+    std::iter::from_fn(move || {
+        let text = Some(rest).filter(|rest| !rest.is_empty())?;
+        let is_secret = words_before_secret(text).is_some();
+        let (part, others) = if is_secret {
+            text.split_at(end_of_secret(text))
+        } else {
+            let (part, others) = split_at_brace(text);
+            (part, others.unwrap_or_default())
+        };
+        rest = others;
+        Some((part, is_secret))
+    })
 }
 
 /// The position of the first `}` outside of quotes, or the length.

@@ -189,26 +189,30 @@ fn router_pid_files(instance: &InstanceConfig) -> Vec<PathBuf> {
 ///
 /// LIMIT: a change in an included file is not seen here. Discovery sees one of settings. Where a password is a definition
 /// (`auth_pass $PASS`), no definition is compared.
+///
+/// BOUND: one line of each text. Their author may be a container.
 pub(super) fn is_same_text(copy: &str, file: &str) -> bool {
     let is_defined = |line: &str| line.contains('$') && has_secret(line);
-    let hides_definitions = copy.lines().chain(file.lines()).any(is_defined);
-    let lines = |text: &str| -> Vec<String> {
-        let lines = text.lines().map(without_comment).filter(|line| !line.is_empty());
-        let lines = lines.map(|line| match line.split_once('=') {
-            Some((name, value))
-                if line.starts_with('$') && (hides_definitions || has_secret(value)) =>
-            {
-                name.to_owned()
-            }
-            _ => without_secrets(&line),
-        });
-        lines.filter(|line| !line.starts_with("include")).collect()
-    };
-    let copy = lines(copy);
-    let mut rest = copy.iter();
+    let hides = copy.lines().chain(file.lines()).any(is_defined);
+    let mut rest = compared_lines(copy, hides);
     // Included lines stand between those of the file.
-    let is_in_order = lines(file).iter().all(|line| rest.any(|other| other == line));
-    is_in_order && (file.contains("include") || lines(file).len() == copy.len())
+    let is_in_order = compared_lines(file, hides).all(|line| rest.any(|other| other == line));
+    let count = |text| compared_lines(text, hides).count();
+    is_in_order && (file.contains("include") || count(file) == count(copy))
+}
+
+/// The lines that are compared, without comments, secrets and includes.
+fn compared_lines(text: &str, hides_definitions: bool) -> impl Iterator<Item = String> {
+    let lines = text.lines().map(without_comment).filter(|line| !line.is_empty());
+    let lines = lines.map(move |line| match line.split_once('=') {
+        Some((name, value))
+            if line.starts_with('$') && (hides_definitions || has_secret(value)) =>
+        {
+            name.to_owned()
+        }
+        _ => without_secrets(&line),
+    });
+    lines.filter(|line| !line.starts_with("include"))
 }
 
 /// A line without its comment, and with single spaces.
@@ -218,8 +222,14 @@ fn without_comment(line: &str) -> String {
         is_quoted ^= c == '"';
         !is_quoted && matches!(c, '#' | '!')
     });
-    let words = line[..end.unwrap_or(line.len())].split_whitespace();
-    words.collect::<Vec<_>>().join(" ")
+    let mut text = String::new();
+    for word in line[..end.unwrap_or(line.len())].split_whitespace() {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(word);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -285,6 +295,11 @@ mod tests {
         assert!(!is_same_text(COPY, &COPY.replace("key 7", "key 8")));
         let defined = format!("$PASS=old\n{}", COPY.replace("auth_pass old", "auth_pass $PASS"));
         assert!(is_same_text(&defined, &defined.replace("=old", "=new")));
+        let in_one_line =
+            defined.replace("authentication {\nauth_type PASS\n", "authentication { ");
+        let in_one_line = in_one_line.replace("$PASS\n}", "$PASS }");
+        assert!(in_one_line.contains("{ auth_pass $PASS }"), "{in_one_line}");
+        assert!(is_same_text(&in_one_line, &in_one_line.replace("=old", "=new")));
         let defined = format!("$K=key 7 hex:00ff\n{}", COPY.replace("key 7 hex:00ff", "$K"));
         assert!(is_same_text(&defined, &defined.replace("00ff", "0000ffff")));
         let unused = format!("$WEIGHT=old\n{COPY}");

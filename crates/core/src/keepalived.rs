@@ -36,6 +36,6 @@ pub use routing::{VirtualRoute, VirtualRule};
 pub use text::{has_secret, without_secrets};
 pub use version::Version;
 pub use vrrp::{
-    Configuration, Program, ProtocolSettings, StartupDelay, VirtualAddress, VrrpInstance,
+    Configuration, Harm, Program, ProtocolSettings, StartupDelay, VirtualAddress, VrrpInstance,
     configuration,
 };

@@ -136,6 +136,20 @@ impl VrrpInstance {
     }
 }
 
+/// What keepalived may lose when it reads a configuration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Harm {
+    /// Nothing.
+    #[default]
+    None,
+    /// A part of an instance, at a block that it does not know.
+    UnknownBlock,
+    /// The addresses of an instance, at such a block.
+    AddressesLost,
+    /// Everything: it does not start.
+    Refused,
+}
+
 /// A configuration, with its included files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
@@ -143,12 +157,17 @@ pub struct Configuration {
     pub netns: Option<NetnsName>,
     /// The instances that can be followed.
     pub instances: Vec<VrrpInstance>,
-    /// Whether keepalived does not start with this configuration.
-    pub is_refused: bool,
-    /// Whether keepalived may end, or lose an instance at an unknown block, when it reads this.
-    pub is_harmful: bool,
+    /// What keepalived may lose when it reads this.
+    pub harm: Harm,
     /// Whether a variable of the environment is in it (`${_ENV NAME}`). No problem quotes words then.
     pub uses_environment: bool,
+}
+
+impl Configuration {
+    /// Whether keepalived does not start with this configuration.
+    pub fn is_refused(&self) -> bool {
+        self.harm == Harm::Refused
+    }
 }
 
 /// Reads a text and the files that it includes, as `program` does. An instance that cannot be followed is left out and
@@ -183,8 +202,14 @@ pub fn configuration(
     if uses_environment {
         problems.hide_words();
     }
-    let is_harmful = is_refused || has_unknown_block;
-    Configuration { netns: globals.netns, instances, is_refused, is_harmful, uses_environment }
+    let loses_addresses = || problems.iter().any(|one| one.impact == Impact::AddressesLost);
+    let harm = match has_unknown_block {
+        _ if is_refused => Harm::Refused,
+        _ if loses_addresses() => Harm::AddressesLost,
+        true => Harm::UnknownBlock,
+        false => Harm::None,
+    };
+    Configuration { netns: globals.netns, instances, harm, uses_environment }
 }
 
 /// The links that must exist before keepalived starts.

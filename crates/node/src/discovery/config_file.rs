@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use vipwatch_core::keepalived::{Configuration, Impact, Problem, VrrpInstance};
+use vipwatch_core::keepalived::{Configuration, Harm, Impact, Problem, VrrpInstance};
 use vipwatch_core::{InstanceId, NetnsName};
 use vipwatch_linux::file::FileStamp;
 
@@ -31,8 +31,8 @@ pub(super) struct ConfigFile {
     pub(super) problems: Vec<ConfigProblem>,
     /// Whether keepalived would use the file: it can be read, and all its problems are notes.
     pub(super) is_valid: bool,
-    /// Whether keepalived may end, or lose an instance, when it reads the file.
-    pub(super) is_harmful: bool,
+    /// What keepalived may lose when it reads the file.
+    pub(super) harm: Harm,
     /// Whether the instances of the file are all known: no problem can hide one.
     pub(super) has_all_instances: bool,
     /// This file and those that it includes; empty if it includes none.
@@ -80,7 +80,7 @@ impl ConfigFile {
             }
     }
 
-    /// Whether keepalived has loaded other settings than this content has.
+    /// Whether keepalived has loaded other settings than this content has, or one of the two does harm that the other does not.
     pub(super) fn differs_from(&self, loaded: &Configuration) -> bool {
         let is_same = |(own, loaded): (&Arc<VrrpInstance>, &VrrpInstance)| {
             **own == VrrpInstance { position: own.position, ..loaded.clone() }
@@ -88,20 +88,38 @@ impl ConfigFile {
         self.netns != loaded.netns
             || self.vrrp_instances.len() != loaded.instances.len()
             || !self.vrrp_instances.iter().zip(&loaded.instances).all(is_same)
+            || self.is_harmful_beside(loaded.harm)
+            || loaded.harm == Harm::AddressesLost && self.harm != Harm::AddressesLost
     }
 
-    /// This file, with the settings that keepalived has loaded in place of its own. Its problems stay.
-    pub(super) fn with_loaded(self, loaded: Configuration, loaded_at: SystemTime) -> Self {
+    /// Whether keepalived, which has loaded a content with the harm `loaded`, may lose more when it reads this one.
+    fn is_harmful_beside(&self, loaded: Harm) -> bool {
+        self.harm != Harm::None && loaded == Harm::None
+    }
+
+    /// The content of `file`, with the settings that keepalived has loaded in place of its own. Its problems stay.
+    pub(super) fn with_loaded(
+        self,
+        file: &Path,
+        loaded: Configuration,
+        loaded_at: SystemTime,
+    ) -> Self {
+        let is_valid = !loaded.is_refused();
+        let is_refused = !self.has_all_instances && is_valid || self.is_harmful_beside(loaded.harm);
+        let mut problems: Vec<_> =
+            self.problems.into_iter().map(ConfigProblem::with_last_valid).collect();
+        if loaded.harm == Harm::AddressesLost {
+            let text = "keepalived lost addresses when it read this file: it does not know a block before them";
+            let problem = ConfigProblem::new(file, None, text.to_owned()).with_last_valid();
+            problems.insert(0, ConfigProblem { loses_addresses: true, ..problem });
+        }
         Self {
             netns: loaded.netns,
             vrrp_instances: loaded.instances.into_iter().map(Arc::new).collect(),
-            problems: self.problems.into_iter().map(ConfigProblem::with_last_valid).collect(),
-            is_valid: !loaded.is_refused,
-            has_all_instances: !loaded.is_refused,
-            pending: Some(PendingEdit::NotLoaded {
-                loaded_at,
-                is_refused: !self.is_valid || self.is_harmful,
-            }),
+            problems,
+            is_valid,
+            has_all_instances: is_valid,
+            pending: Some(PendingEdit::NotLoaded { loaded_at, is_refused }),
             ..self
         }
     }
@@ -116,8 +134,8 @@ impl ConfigFile {
             unread.is_empty() && problems.iter().all(|problem| problem.impact < Impact::Ignored);
         let has_all_instances = unread.is_empty()
             && !problems.iter().any(|problem| problem.impact.may_hide_instances());
-        let is_harmful = configuration.is_harmful;
-        let mut content = Self { is_valid, is_harmful, has_all_instances, ..Self::default() };
+        let harm = configuration.harm;
+        let mut content = Self { is_valid, harm, has_all_instances, ..Self::default() };
         let count = unread.len() + problems.len() + problems.left_out();
         for (path, error) in unread.into_iter().take(MAX_PROBLEMS) {
             let text = format!("cannot read the file: {error}");

@@ -336,7 +336,7 @@ fn configuration_problems(view: &PublishedState) -> Vec<FindingItem> {
         let kind = FindingKind::ConfigurationProblem;
         let mut item = new(None, kind, text);
         if problem.loses_addresses {
-            "this keepalived cannot take over: remove the block that it does not know, or upgrade it".clone_into(&mut item.hint);
+            "this keepalived cannot take over: remove the block that it does not know, and reload keepalived; or upgrade it".clone_into(&mut item.hint);
             return item;
         }
         item.severity = kind.milder().unwrap_or(item.severity);

@@ -188,6 +188,7 @@ fn a_file_with_a_problem_decides_the_role_once_keepalived_has_loaded_it() {
         lab.conf().replace("192.0.2.9/24", SECOND).replace("priority 100", "priority 300");
     lab.edit(&imperfect);
     lab.wait_for_findings(&["keepalived-reload-pending"]);
+    assert!(!lab.fixture.run_text(&["doctor"]).contains("do not reload"), "it works with the file");
     lab.reload();
     lab.wait_for_second(true);
     lab.wait_for_findings(&[]);
@@ -293,4 +294,37 @@ fn an_older_keepalived_loses_the_addresses_behind_a_block_that_it_does_not_know(
     });
     assert!(!lab.netns.addresses("eth0").contains(VIP), "keepalived has loaded the address");
     assert_eq!(role(&lab.fixture, &lab.name), "backup");
+
+    // Without the reload, keepalived still cannot take over.
+    lab.edit(&lab.conf());
+    let doctor = || lab.fixture.run_text(&["doctor"]);
+    wait_within_showing(CHECK_LIMIT, "the pending edit", doctor, || {
+        doctor().contains("keepalived-reload-pending").then_some(())
+    });
+    let text = doctor();
+    let critical = text.split("\nwarning:").next().unwrap_or_default();
+    assert!(critical.contains("keepalived lost addresses when it read this file"), "{critical}");
+    lab.reload();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    wait_within_showing(CHECK_LIMIT, "the end of the problem", doctor, || {
+        (!doctor().contains("configuration-problem")).then_some(())
+    });
+}
+
+#[test]
+fn a_file_that_is_corrected_after_the_end_of_keepalived_has_no_problem() {
+    let lab = ProcessLab::new("CORRECTED");
+    let keepalived = lab.start_keepalived();
+    let _node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    lab.edit(&lab.conf().replace(" virtual_router_id 51\n", ""));
+    lab.wait_for_findings(&["keepalived-reload-pending"]);
+    keepalived.kill();
+    lab.wait_for_findings(&["keepalived-gone-address-left"]);
+    let doctor = || lab.fixture.run_text(&["doctor"]);
+    assert!(doctor().contains("configuration-problem"), "{}", doctor());
+    lab.edit(&lab.conf());
+    wait_within_showing(CHECK_LIMIT, "the end of the problem", doctor, || {
+        (!doctor().contains("configuration-problem")).then_some(())
+    });
 }

@@ -376,7 +376,7 @@ fn millions_of_problems_are_counted_and_not_kept() {
     let first = Source::alone(format!("{text}vrrp_instance B {{\n}}\n"));
     let configuration = configuration(first, &mut (), Program::default(), &mut problems);
     assert_eq!((problems.len(), problems.left_out()), (1_001, 400 * 5_000 - 1_000));
-    assert!(configuration.is_refused && problems.last().unwrap().impact == Impact::Refused);
+    assert!(configuration.is_refused() && problems.last().unwrap().impact == Impact::Refused);
 }
 
 #[test]
@@ -427,21 +427,21 @@ fn a_unicast_instance_needs_no_interface() {
     );
     let text = text.replace("interface eth0", "");
     let (configuration, problems) = read(&text);
-    assert_eq!((configuration.instances[0].interface, configuration.is_refused), (None, false));
+    assert_eq!((configuration.instances[0].interface, configuration.is_refused()), (None, false));
     assert_eq!(links(&configuration), ["10.0.0.1 eth1"]);
     assert!(problems[0].contains("keepalived ignores 10.0.0.2/32"), "{problems:?}");
     let old = Version::new(2, 1, 5);
     assert_eq!(links(&read_as(old, &text).0), ["10.0.0.1 eth1", "10.0.0.2 eth0"]);
     let with_default = format!("global_defs {{\n default_interface eth2\n}}\n{text}");
     assert_eq!(links(&read_as(old, &with_default).0), ["10.0.0.1 eth1", "10.0.0.2 eth2"]);
-    assert!(read_as(Version::new(2, 2, 7), &text).0.is_refused);
+    assert!(read_as(Version::new(2, 2, 7), &text).0.is_refused());
     for refused in [
         "unicast_src_ip fe80::1\n unicast_peer {\n fe80::2\n }",
         "unicast_peer {\n 192.0.2.2\n }",
         "",
     ] {
         let text = instance("A", refused, "10.0.0.1 dev eth1").replace("interface eth0", "");
-        assert!(read(&text).0.is_refused, "{refused}");
+        assert!(read(&text).0.is_refused(), "{refused}");
     }
 }
 
@@ -461,10 +461,10 @@ fn an_instance_without_addresses_on_purpose_is_no_fault_of_the_file() {
     assert!(self::read(&plain).0.instances.is_empty(), "keepalived warns of it");
     assert!(
         read(Program { version: Version::new(2, 2, 7), ..Program::default() }, &mut problems)
-            .is_refused
+            .is_refused()
     );
     let strict = text.replace("version 3", "strict_mode");
-    assert!(self::read(&strict).0.is_refused);
+    assert!(self::read(&strict).0.is_refused());
 }
 
 #[test]
@@ -535,7 +535,7 @@ fn a_file_stays_readable_when_its_keepalived_is_upgraded_and_downgraded() {
         let version = Version::new(version.0, version.1, version.2);
         let (configuration, problems) = read_as(version, &text);
         assert_eq!(configuration.instances[0].addresses.len(), 1, "{version}: {problems:?}");
-        assert!(!configuration.is_refused, "{version}: {problems:?}");
+        assert!(!configuration.is_refused(), "{version}: {problems:?}");
     }
 }
 
@@ -585,7 +585,7 @@ fn words_since_2_1_that_nothing_reads_change_nothing() {
 fn keepalived_does_not_start_without_a_value_that_a_word_needs() {
     let is_refused = |version, text: &str| {
         let text = format!("{text}\n{}", instance("A", "", "10.0.0.1"));
-        read_as(version, &text).0.is_refused
+        read_as(version, &text).0.is_refused()
     };
     for text in [
         "child_wait_time",

@@ -61,7 +61,7 @@ impl ConfigScanner {
             (Ok(root), None) => match LoadedConfig::read(source, request(&root)) {
                 LoadedConfig::Known(loaded, loaded_at) => {
                     let missing =
-                        ConfigFile::missing(file, "with it").with_loaded(loaded, loaded_at);
+                        ConfigFile::missing(file, "with it").with_loaded(file, loaded, loaded_at);
                     Some(self.replace(file, missing))
                 }
                 // It runs with what it has read.
@@ -112,12 +112,12 @@ impl ConfigScanner {
                 let settle = SETTLE.max(began.elapsed() * READING_TIMES);
                 let is_reload = age(loaded_at).is_some_and(|age| age < settle);
                 result.is_unsettled |= is_reload;
-                if content.differs_from(&loaded) || content.is_harmful && !loaded.is_harmful {
-                    content = content.with_loaded(loaded, loaded_at);
+                if content.differs_from(&loaded) {
+                    content = content.with_loaded(file, loaded, loaded_at);
                 } else {
                     // keepalived runs with this content, whatever its problems are.
-                    content.is_valid |= !loaded.is_refused;
-                    content.has_all_instances |= !loaded.is_refused;
+                    content.is_valid |= !loaded.is_refused();
+                    content.has_all_instances |= !loaded.is_refused();
                     if is_young(SETTLE) {
                         content.stamp = None;
                         result.is_unsettled = true;
@@ -131,6 +131,8 @@ impl ConfigScanner {
             LoadedConfig::NoProcess if self.is_loaded_kept(file) => {
                 let known = self.keep(file)?;
                 (known.stamp, known.pending) = (Some(stamp), Some(PendingEdit::Ended));
+                let problems = content.problems.into_iter();
+                known.problems = problems.map(ConfigProblem::with_last_valid).collect();
                 return Some(known);
             }
             LoadedConfig::NoProcess => (is_young(SETTLE), Some(PendingEdit::Changing)),

@@ -246,7 +246,7 @@ pub fn health_finding(problem: &HealthProblem) -> FindingItem {
     FindingItem {
         id: None,
         name: problem.kind.name().to_owned(),
-        severity: problem.kind.severity(),
+        severity: problem.severity,
         text: problem.text.clone(),
         hint: problem.kind.hint().to_owned(),
         since: Some(time(problem.since)),

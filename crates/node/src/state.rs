@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use vipwatch_api::Severity;
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::{Cause, FindingKind, InstanceId, Moment, Role, Trigger};
@@ -151,6 +152,8 @@ pub struct PublishedState {
 pub struct HealthProblem {
     /// The finding that states it.
     pub kind: FindingKind,
+    /// How serious it is.
+    pub severity: Severity,
     /// When it began to fail.
     pub since: SystemTime,
     /// The error.
@@ -294,12 +297,23 @@ impl StateStore {
         self.changes.report(id);
     }
 
-    /// Sets the problem of a part of the node; `None` if the part works. The time at which the problem began
-    /// is kept while only its text changes.
+    /// Sets the problem of a part of the node, in its milder form; `None` if the part works. The time at which the problem
+    /// began is kept while only its text changes.
     pub fn set_health(&self, kind: FindingKind, text: Option<String>) {
+        self.set_health_as(kind, kind.milder().unwrap_or(kind.severity()), text);
+    }
+
+    /// The same with this severity.
+    pub(crate) fn set_health_as(
+        &self,
+        kind: FindingKind,
+        severity: Severity,
+        text: Option<String>,
+    ) {
         let text = text.map(|text| in_one_line(&text));
         let Ok(mut problems) = self.health_problems.lock() else { return };
-        if problems.get(&kind).map(|known| &known.text) != text.as_ref() {
+        let known = problems.get(&kind).map(|known| (&known.text, known.severity));
+        if known != text.as_ref().map(|text| (text, severity)) {
             self.findings_version.fetch_add(1, Ordering::Relaxed);
         }
         let Some(text) = text else {
@@ -308,7 +322,7 @@ impl StateStore {
         };
         let known = problems.get(&kind).map(|known| known.since);
         let since = known.unwrap_or_else(SystemTime::now);
-        problems.insert(kind, HealthProblem { kind, since, text });
+        problems.insert(kind, HealthProblem { kind, severity, since, text });
     }
 
     /// The error of a part of the node; `None` if the part works.
@@ -367,7 +381,8 @@ mod tests {
         let since = store.health_problems()[0].since;
         store.set_health(kind, Some("still full".to_owned()));
         let text = "still full".to_owned();
-        assert_eq!(store.health_problems(), [HealthProblem { kind, since, text }]);
+        let severity = Severity::Warning;
+        assert_eq!(store.health_problems(), [HealthProblem { kind, severity, since, text }]);
         store.set_health(kind, None);
         assert_eq!(store.health_problems(), []);
     }

@@ -139,7 +139,7 @@ findings! {
         "the node works on without the cluster; `vipwatch cluster status` shows the connection to etcd, and [cluster] of the configuration its endpoints and files";
     NodeConfiguration = "node-configuration", Warning, Node, Attempt [drain: Uncertain, is_text_material: true],
         "correct the file and reload; `vipwatch config check` lists its errors";
-    NodeHistory = "node-history", Warning, Node, Attempt,
+    NodeHistory = "node-history", Critical, Node, Attempt [milder: Some(Severity::Warning)],
         "if the disk is full or read-only, free space or remount it; if it does not answer, see `dmesg`, and run no df or ls there. The node retries by itself";
     NodeHistoryFormat = "node-history-format", Warning, Node, Attempt,
         "the node works with a new history; add silences again. Move the file to another directory or delete it, and the finding ends";

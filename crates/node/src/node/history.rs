@@ -62,8 +62,9 @@ impl Node {
         self.history.take_set_aside().iter().for_each(log_set_aside);
         self.store.set_health(FindingKind::NodeHistoryFormat, self.history.other_format());
         let disk = disk_problem(&disk_waits(DISK_LIMIT));
+        let hides_findings = disk.as_ref().is_some_and(|problem| problem.hides_findings);
         let disk = match disk {
-            Some(DiskProblem { blocks_history: true, text }) => {
+            Some(DiskProblem { blocks_history: true, text, .. }) => {
                 error.get_or_insert(text);
                 None
             }
@@ -87,8 +88,9 @@ impl Node {
         }
         let problem = error
             .map(|error| format!("it cannot be written, and deliveries are not durable: {error}"));
-        let problem = problem.or(disk);
-        self.store.set_health(FindingKind::NodeHistory, problem);
+        let kind = FindingKind::NodeHistory;
+        let severity = if hides_findings { Some(kind.severity()) } else { kind.milder() };
+        self.store.set_health_as(kind, severity.unwrap_or(kind.severity()), problem.or(disk));
         if self.history.take_outdated() {
             self.restate();
         }
@@ -134,6 +136,8 @@ pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore, history:
 struct DiskProblem {
     /// Whether the writer of the history is one of them.
     blocks_history: bool,
+    /// Whether findings about instances may not be current.
+    hides_findings: bool,
     text: String,
 }
 
@@ -141,7 +145,8 @@ fn disk_problem(waiting: &[String]) -> Option<DiskProblem> {
     let blocks_history = waiting.iter().any(|name| name == WRITER_WORKER);
     let (names, limit) = (waiting.join("`, `"), DISK_LIMIT.as_secs());
     let text = format!("no progress for {limit} s in `{names}`: the disk may not answer");
-    (!waiting.is_empty()).then_some(DiskProblem { blocks_history, text })
+    let hides_findings = waiting.iter().any(|name| name == "audit" || name == "processes");
+    (!waiting.is_empty()).then_some(DiskProblem { blocks_history, hides_findings, text })
 }
 
 fn log_set_aside(file: &SetAsideFile) {
@@ -165,12 +170,13 @@ mod tests {
     fn a_disk_that_does_not_answer_another_worker_does_not_keep_the_history_from_being_written() {
         let problem = |waiting: &[&str]| {
             let waiting: Vec<String> = waiting.iter().map(|name| (*name).to_owned()).collect();
-            disk_problem(&waiting).map(|problem| (problem.blocks_history, problem.text))
+            let problem = disk_problem(&waiting)?;
+            Some((problem.blocks_history, problem.hides_findings, problem.text))
         };
         assert_eq!(problem(&[]), None);
         let text = "no progress for 10 s in `discovery`: the disk may not answer".to_owned();
-        assert_eq!(problem(&["discovery"]), Some((false, text)));
+        assert_eq!(problem(&["discovery"]), Some((false, false, text)));
         let text = "no progress for 10 s in `audit`, `history`: the disk may not answer".to_owned();
-        assert_eq!(problem(&["audit", "history"]), Some((true, text)));
+        assert_eq!(problem(&["audit", "history"]), Some((true, true, text)));
     }
 }

@@ -318,8 +318,13 @@ impl AuditFacts {
 /// the network is then not to blame.
 fn explain_second_primary(findings: &mut [Finding]) {
     let is_cause = |finding: &Finding| {
-        use FindingKind::{KeepalivedFrozenAddressLeft, KeepalivedGoneAddressLeft};
-        matches!(finding.kind, KeepalivedGoneAddressLeft | KeepalivedFrozenAddressLeft)
+        use FindingKind::{
+            KeepalivedFrozenAddressLeft, KeepalivedGoneAddressLeft, KeepalivedVrrpChildMissing,
+        };
+        matches!(
+            finding.kind,
+            KeepalivedGoneAddressLeft | KeepalivedFrozenAddressLeft | KeepalivedVrrpChildMissing
+        )
     };
     if !findings.iter().any(is_cause) {
         return;

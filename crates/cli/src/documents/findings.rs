@@ -115,6 +115,22 @@ fn the_dashboard_has_each_severity_and_each_role_in_their_order() {
 }
 
 #[test]
+fn the_dashboard_compares_names_of_findings_that_exist() {
+    let mut names = 0;
+    for file in files_below(&root().join("crates/web/dashboard"), "js") {
+        let text = std::fs::read_to_string(file).expect("the file can be read");
+        for rest in
+            [".name === '", ".name !== '"].into_iter().flat_map(|head| text.split(head).skip(1))
+        {
+            let name = rest.split('\'').next().unwrap_or_default();
+            assert!(FindingKind::from_name(name).is_some(), "{name}");
+            names += 1;
+        }
+    }
+    assert!(names > 1, "only {names} names");
+}
+
+#[test]
 fn each_finding_has_a_test_that_produces_it_through_the_public_interface() {
     let code = |directory: &str| -> Vec<String> {
         let files = files_below(&root().join(directory), "rs").into_iter();

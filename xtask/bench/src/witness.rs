@@ -77,7 +77,7 @@ pub fn run(args: &BenchArgs) -> BenchReport {
 /// Measures without and with the witness in turn, so that a change of the machine's load affects both.
 fn rounds(args: &BenchArgs, setup: &Setup<'_>, delays: &mut FindingDelays) -> [Rounds; 2] {
     let mut rounds: [Rounds; 2] = Default::default();
-    let count = args.pick(2, 3);
+    let count = args.pick(2, 5);
     for number in 1..=count {
         for (mode, rounds) in ["false", "true"].into_iter().zip(&mut rounds) {
             eprintln!("bench: round {number} of {count}: witness {mode}");

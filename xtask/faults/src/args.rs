@@ -137,9 +137,12 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::Parser as _;
 
     use super::*;
+    use crate::setup::LabSetup;
 
     fn parse(args: &[&str]) -> Option<RunOptions> {
         RunOptions::try_parse_from(["vipwatch-faults"].iter().chain(args)).ok()
@@ -161,6 +164,13 @@ mod tests {
         assert_eq!(seeds(&["cluster", "--quick"]), QUICK_CLUSTER_SEEDS);
         assert_eq!(seeds(&["--seed", "9", "--quick"]), [9]);
         assert_eq!(seeds(&["cluster"]).len(), 60);
+    }
+
+    #[test]
+    fn a_quick_run_has_the_oldest_and_the_newest_keepalived_of_debian_and_no_other() {
+        let labs = QUICK_SEEDS.iter().map(|seed| LabSetup::of(LabKind::Nodes, *seed));
+        let releases: BTreeSet<&str> = labs.flat_map(|lab| lab.releases).collect();
+        assert_eq!(releases.into_iter().collect::<Vec<_>>(), ["bullseye", "sid"]);
     }
 
     #[test]

@@ -3,12 +3,15 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use vipwatch_testkit::{Lab, NodeFixture, Routers, wait_for};
+use vipwatch_testkit::routers::HaRouter;
+use vipwatch_testkit::{Lab, NodeFixture, Routers, pause, wait_for};
 
 use crate::support::{
-    ADD_VIP, fixture_with, node_fixture, query_json, read, vi_1_conf, wait_for_content, write,
-    write_hook,
+    ADD_VIP, fixture_with, node_fixture, query_json, read, recorded, vi_1_conf, wait_for_content,
+    write, write_hook,
 };
 
 /// The files that the outlets of the node write.
@@ -112,6 +115,50 @@ fn a_router_whose_directory_is_missing_briefly_is_still_followed() {
     router.take();
     wait_for_content(&outlets.state_file(&router.id), "primary");
     wait_for_content(&outlets.hook_output, "backup\nprimary");
+}
+
+#[test]
+fn the_file_of_a_router_that_keeps_changing_holds_back_no_role_of_the_router() {
+    let lab = Lab::new();
+    let routers = Routers::new(lab.path(), &format!("k{}", lab.number()), 2, 0);
+    let [changing, other] = &routers.each[..] else { panic!("two routers") };
+    let fixture = node_fixture(&lab);
+    let _node = fixture.start();
+    let conf = lab.path().join("ha_confs").join(&changing.id).join("keepalived.conf");
+    let text = read(&conf);
+    let count = |router: &HaRouter| {
+        let records = recorded(&fixture);
+        records.iter().filter(|record| record.starts_with(&router.id)).count()
+    };
+    let wait_for_count = |wanted| wait_for("the change", || (count(other) == wanted).then_some(()));
+    wait_for_count(1);
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // BOUND: a minute.
+            let is_wanted = |_: &usize| !has_ended.load(Ordering::Relaxed);
+            for _ in (0..3_000).take_while(is_wanted) {
+                write(&conf, &text);
+                pause(Duration::from_millis(20));
+            }
+        });
+        let counts = (0..8).map(|round| {
+            let change: fn(&HaRouter) =
+                if round % 2 == 0 { HaRouter::take } else { HaRouter::give_up };
+            change(changing);
+            // These changes are later.
+            for number in 0..3 {
+                other.take();
+                wait_for_count(6 * round + 2 * number + 2);
+                other.give_up();
+                wait_for_count(6 * round + 2 * number + 3);
+            }
+            count(changing)
+        });
+        let counts: Vec<usize> = counts.collect();
+        has_ended.store(true, Ordering::Relaxed);
+        assert_eq!(counts, (2..10).collect::<Vec<_>>(), "a change was held back");
+    });
 }
 
 #[test]

@@ -428,8 +428,7 @@ impl Follower {
     fn may_change(&self, change: &RoleChange) -> bool {
         let is_file_new = self.has_new_files || self.is_scanning_new_files;
         let is_pending = is_file_new || self.pending.contains_key(&change.instance.file);
-        let is_ordinary = matches!(change.instance.origin, Origin::Keepalived | Origin::Container);
-        self.is_undecided(change) || change.from.is_some() && is_ordinary && is_pending
+        self.is_undecided(change) || is_pending && depends_on_file(change)
     }
 
     /// Has a namespace read again, because the audit has found that a role is wrong. `published` are the published roles:
@@ -458,7 +457,14 @@ impl Follower {
     }
 }
 
-/// Whether the file of an instance is changing now.
+/// Whether the file of an instance is changing now, and may change what a role change means.
 fn is_changing(pending: &HashMap<Arc<Path>, PendingEdit>, change: &RoleChange) -> bool {
-    pending.get(&change.instance.file) == Some(&PendingEdit::Changing) && change.from.is_some()
+    let edit = pending.get(&change.instance.file);
+    edit == Some(&PendingEdit::Changing) && depends_on_file(change)
+}
+
+/// Whether an edit may change the address that decides a role. That of a router never changes.
+fn depends_on_file(change: &RoleChange) -> bool {
+    let is_ordinary = matches!(change.instance.origin, Origin::Keepalived | Origin::Container);
+    is_ordinary && change.from.is_some()
 }

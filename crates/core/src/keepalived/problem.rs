@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use super::vrrp::Harm;
+
 /// A line of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilePosition {
@@ -87,6 +89,15 @@ pub enum Impact {
 }
 
 impl Impact {
+    pub(super) fn harm(self) -> Harm {
+        match self {
+            Self::Note | Self::Ignored => Harm::None,
+            Self::AddressesLost => Harm::AddressesLost,
+            Self::Unreliable => Harm::Unreliable,
+            Self::Refused => Harm::Refused,
+        }
+    }
+
     /// Whether the file may have instances that are not known.
     pub fn may_hide_instances(self) -> bool {
         matches!(self, Self::Unreliable | Self::Refused)

@@ -14,7 +14,7 @@ use super::draft::{DEFAULT_PRIORITY, Draft, DraftAddress, Drafts, Family, Settin
 use super::globals::Globals;
 use super::keywords::{FIRST_PROCESS, V2_2_0, V2_2_8, V2_3_3, VRRP_PROCESS};
 use super::lines::{ConfigurationText, Files, read};
-use super::problem::{FilePosition, Impact, Message, Problem, Problems};
+use super::problem::{FilePosition, Message, Problem, Problems};
 use super::routing::{RouteContext, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
 use super::version::Version;
@@ -136,15 +136,17 @@ impl VrrpInstance {
     }
 }
 
-/// What keepalived may lose when it reads a configuration.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What keepalived may lose when it reads a configuration, from nothing to everything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
     /// Nothing.
     #[default]
     None,
     /// A part of an instance, at a block that it does not know.
     UnknownBlock,
-    /// The addresses of an instance, at such a block.
+    /// What the author intended: instances may not be known.
+    Unreliable,
+    /// The addresses of an instance, at a block that it does not know.
     AddressesLost,
     /// Everything: it does not start.
     Refused,
@@ -198,17 +200,11 @@ pub fn configuration(
     let drafts = &drafts.instances;
     let instances = drafts.iter().filter_map(|draft| builder.instance(draft)).collect();
     builder.check_vrids(drafts);
-    let is_refused = problems.iter().any(|problem| problem.impact == Impact::Refused);
     if uses_environment {
         problems.hide_words();
     }
-    let loses_addresses = || problems.iter().any(|one| one.impact == Impact::AddressesLost);
-    let harm = match has_unknown_block {
-        _ if is_refused => Harm::Refused,
-        _ if loses_addresses() => Harm::AddressesLost,
-        true => Harm::UnknownBlock,
-        false => Harm::None,
-    };
+    let unknown = if has_unknown_block { Harm::UnknownBlock } else { Harm::None };
+    let harm = problems.iter().map(|problem| problem.impact.harm()).fold(unknown, Harm::max);
     Configuration { netns: globals.netns, instances, harm, uses_environment }
 }
 

@@ -65,7 +65,8 @@ impl ConfigFile {
     /// A file that does not exist, although keepalived runs with it. `loaded` says what it has loaded.
     pub(super) fn missing(file: &Path, loaded: &str) -> Self {
         let text = format!("the file is missing; keepalived still runs {loaded}");
-        Self { problems: vec![ConfigProblem::new(file, None, text)], ..Self::default() }
+        let problems = vec![ConfigProblem::new(file, None, text)];
+        Self { problems, harm: Harm::Refused, ..Self::default() }
     }
 
     /// Whether this is still the content in use, for a file with this stamp that `source` uses.
@@ -88,13 +89,8 @@ impl ConfigFile {
         self.netns != loaded.netns
             || self.vrrp_instances.len() != loaded.instances.len()
             || !self.vrrp_instances.iter().zip(&loaded.instances).all(is_same)
-            || self.is_harmful_beside(loaded.harm)
-            || loaded.harm == Harm::AddressesLost && self.harm != Harm::AddressesLost
-    }
-
-    /// Whether keepalived, which has loaded a content with the harm `loaded`, may lose more when it reads this one.
-    fn is_harmful_beside(&self, loaded: Harm) -> bool {
-        self.harm != Harm::None && loaded == Harm::None
+            || self.harm > loaded.harm
+            || loaded.harm == Harm::AddressesLost && self.harm < loaded.harm
     }
 
     /// The content of `file`, with the settings that keepalived has loaded in place of its own. Its problems stay.
@@ -105,7 +101,7 @@ impl ConfigFile {
         loaded_at: SystemTime,
     ) -> Self {
         let is_valid = !loaded.is_refused();
-        let is_refused = !self.has_all_instances && is_valid || self.is_harmful_beside(loaded.harm);
+        let is_refused = self.harm > loaded.harm;
         let mut problems: Vec<_> =
             self.problems.into_iter().map(ConfigProblem::with_last_valid).collect();
         if loaded.harm == Harm::AddressesLost {

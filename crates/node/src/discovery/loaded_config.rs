@@ -35,7 +35,7 @@ pub(crate) enum PendingEdit {
     /// The process has loaded another content, and wrote its copy at this time.
     NotLoaded {
         loaded_at: SystemTime,
-        /// The file is missing, or has problems for which keepalived may end when it reads it.
+        /// The file is missing, or keepalived may end or lose more when it reads it.
         is_refused: bool,
     },
     /// The process that had loaded another content has ended. Its addresses may be left.

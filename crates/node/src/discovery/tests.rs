@@ -462,3 +462,23 @@ fn a_process_that_has_vanished_leaves_its_file_readable_and_its_environment_unkn
     let unknown = "the address cannot be known: keepalived chooses it when it starts";
     assert_eq!(problem_lines(&discovery), [format!("keepalived.conf:15: {unknown}")]);
 }
+
+#[test]
+fn the_instances_of_a_keepalived_without_a_copy_stay_while_its_file_is_missing() {
+    let (_directory, locations) = temporary_locations();
+    let file = locations.keepalived[0].clone();
+    // This process runs, and has no copy of a configuration.
+    let process = vipwatch_linux::process_table::stat(std::process::id()).unwrap().id;
+    let running = ProcessSource { process: Some(process), ..source(&file, ProcessNetns::Own) };
+    // keepalived ignores the priority.
+    write(&file, &instance("A", "192.0.2.1").replace("_id 1", "_id 1\n priority 300"));
+    File::open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    let mut scanner = ConfigScanner::new(locations, Vec::new());
+    scanner.set_sources(vec![running]);
+    assert_eq!(ids(&scanner.scan()), ["A"]);
+    std::fs::remove_file(&file).unwrap();
+    let discovery = scanner.scan();
+    assert_eq!(ids(&discovery), ["A"], "{:?}", discovery.problems);
+    let problem = &discovery.problems[0];
+    assert!(problem.text.contains("still runs with it"), "{problem:?}");
+}

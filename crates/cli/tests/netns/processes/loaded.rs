@@ -42,6 +42,30 @@ impl ProcessLab {
         });
     }
 
+    /// The hint of the only finding about the instance.
+    fn hint(&self) -> String {
+        self.findings()[0]["hint"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The severities and texts of the problems of this test's files: the node knows those of other tests, too.
+    fn problems(&self) -> String {
+        let answer = query_json(&self.fixture, &["doctor"]);
+        let items = answer["items"].as_array().unwrap().iter();
+        let own = items.filter(|item| item["name"] == "configuration-problem");
+        let own = own.map(|item| format!("{}: {}\n", item["severity"], item["text"]));
+        own.filter(|problem| problem.contains(self.lab.path().to_str().unwrap())).collect()
+    }
+
+    #[track_caller]
+    fn wait_for_no_problem(&self) {
+        wait_within_showing(
+            CHECK_LIMIT,
+            "no problem",
+            || self.problems(),
+            || self.problems().is_empty().then_some(()),
+        );
+    }
+
     /// The recorded changes of the instances of this test.
     fn own_records(&self) -> Vec<String> {
         let mut records = recorded(&self.fixture);
@@ -188,7 +212,7 @@ fn a_file_with_a_problem_decides_the_role_once_keepalived_has_loaded_it() {
         lab.conf().replace("192.0.2.9/24", SECOND).replace("priority 100", "priority 300");
     lab.edit(&imperfect);
     lab.wait_for_findings(&["keepalived-reload-pending"]);
-    assert!(!lab.fixture.run_text(&["doctor"]).contains("do not reload"), "it works with the file");
+    assert!(!lab.hint().contains("do not reload"), "{}", lab.hint());
     lab.reload();
     lab.wait_for_second(true);
     lab.wait_for_findings(&[]);
@@ -297,18 +321,37 @@ fn an_older_keepalived_loses_the_addresses_behind_a_block_that_it_does_not_know(
 
     // Without the reload, keepalived still cannot take over.
     lab.edit(&lab.conf());
-    let doctor = || lab.fixture.run_text(&["doctor"]);
-    wait_within_showing(CHECK_LIMIT, "the pending edit", doctor, || {
-        doctor().contains("keepalived-reload-pending").then_some(())
-    });
-    let text = doctor();
-    let critical = text.split("\nwarning:").next().unwrap_or_default();
-    assert!(critical.contains("keepalived lost addresses when it read this file"), "{critical}");
+    wait_within_showing(
+        CHECK_LIMIT,
+        "the pending edit",
+        || lab.fixture.log(),
+        || lab.finding_names().contains(&"keepalived-reload-pending".to_owned()).then_some(()),
+    );
+    let problems = lab.problems();
+    assert!(problems.starts_with("\"critical\""), "{problems}");
+    assert!(problems.contains("keepalived lost addresses when it read this file"), "{problems}");
     lab.reload();
     wait_for_role(&lab.fixture, &lab.name, "primary");
-    wait_within_showing(CHECK_LIMIT, "the end of the problem", doctor, || {
-        (!doctor().contains("configuration-problem")).then_some(())
-    });
+    lab.wait_for_no_problem();
+}
+
+#[test]
+fn a_block_that_is_moved_before_the_addresses_has_a_warning_before_the_reload() {
+    let lab = ProcessLab::new("MOVED");
+    let block = " block_of_a_later_release {\n  key 1 x\n }\n";
+    let conf = lab.conf();
+    let (start, addresses) = conf.split_once(" virtual_ipaddress").unwrap();
+    let (addresses, end) = addresses.rsplit_once("}\n").unwrap();
+    let behind = format!("{start} virtual_ipaddress{addresses}{block}}}\n{end}");
+    let before = format!("{start}{block} virtual_ipaddress{addresses}}}\n{end}");
+    let _keepalived = Keepalived::start_with(&lab.netns, &lab.directory("keepalived"), &behind);
+    lab.wait_for_address();
+    let _node = lab.fixture.start();
+    wait_for_role(&lab.fixture, &lab.name, "primary");
+    lab.edit(&before);
+    lab.wait_for_findings(&["keepalived-reload-pending"]);
+    assert!(lab.hint().contains("do not reload or restart keepalived"), "{}", lab.hint());
+    assert!(!lab.problems().contains("\"critical\""), "it works: {}", lab.problems());
 }
 
 #[test]
@@ -321,10 +364,7 @@ fn a_file_that_is_corrected_after_the_end_of_keepalived_has_no_problem() {
     lab.wait_for_findings(&["keepalived-reload-pending"]);
     keepalived.kill();
     lab.wait_for_findings(&["keepalived-gone-address-left"]);
-    let doctor = || lab.fixture.run_text(&["doctor"]);
-    assert!(doctor().contains("configuration-problem"), "{}", doctor());
+    assert!(lab.problems().contains("keepalived does not start"), "{}", lab.problems());
     lab.edit(&lab.conf());
-    wait_within_showing(CHECK_LIMIT, "the end of the problem", doctor, || {
-        (!doctor().contains("configuration-problem")).then_some(())
-    });
+    lab.wait_for_no_problem();
 }

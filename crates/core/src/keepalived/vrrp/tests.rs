@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::keepalived::Impact;
 use crate::keepalived::{AuthHmacMode, Source};
 
 fn read(text: &str) -> (Configuration, Vec<String>) {

@@ -66,7 +66,10 @@ impl ConfigScanner {
                 }
                 // It runs with what it has read.
                 LoadedConfig::NoCopy if self.files.contains_key(file) => {
-                    Some(self.replace(file, ConfigFile::missing(file, "with it")))
+                    let known = self.keep(file)?;
+                    (known.stamp, known.pending, known.changing_since) = (None, None, None);
+                    known.problems = last_valid(ConfigFile::missing(file, "with it").problems);
+                    Some(known)
                 }
                 _ if self.hold(file, file, result).is_some() => {
                     self.files.get_mut(file).map(|known| &mut **known)
@@ -130,9 +133,8 @@ impl ConfigScanner {
             }
             LoadedConfig::NoProcess if self.is_loaded_kept(file) => {
                 let known = self.keep(file)?;
-                (known.stamp, known.pending) = (Some(stamp), Some(PendingEdit::Ended));
-                let problems = content.problems.into_iter();
-                known.problems = problems.map(ConfigProblem::with_last_valid).collect();
+                (known.stamp, known.pending) = (content.stamp, Some(PendingEdit::Ended));
+                (known.files, known.problems) = (content.files, last_valid(content.problems));
                 return Some(known);
             }
             LoadedConfig::NoProcess => (is_young(SETTLE), Some(PendingEdit::Changing)),
@@ -179,8 +181,7 @@ impl ConfigScanner {
         if known.is_valid && !content.is_valid {
             (known.stamp, known.pending) = (content.stamp, content.pending);
             known.changing_since = content.changing_since;
-            let problems = content.problems.into_iter();
-            known.problems = problems.map(ConfigProblem::with_last_valid).collect();
+            known.problems = last_valid(content.problems);
         } else {
             let instances = std::mem::take(&mut known.instances);
             **known = content;
@@ -235,6 +236,11 @@ impl ConfigScanner {
         };
         known.files.iter().find(is_missing).cloned()
     }
+}
+
+/// The problems of a file while another content is in use.
+fn last_valid(problems: Vec<ConfigProblem>) -> Vec<ConfigProblem> {
+    problems.into_iter().map(ConfigProblem::with_last_valid).collect()
 }
 
 /// Where a configuration file is, and what writes it.

@@ -64,8 +64,8 @@ impl Node {
         let disk = disk_problem(&disk_waits(DISK_LIMIT));
         let hides_findings = disk.as_ref().is_some_and(|problem| problem.hides_findings);
         let disk = match disk {
-            Some(DiskProblem { blocks_history: true, text, .. }) => {
-                error.get_or_insert(text);
+            Some(problem) if problem.blocks_history && error.is_none() => {
+                error = Some(problem.text);
                 None
             }
             other => other.map(|problem| problem.text),
@@ -86,11 +86,13 @@ impl Node {
             }
             _ => {}
         }
-        let problem = error
+        let error = error
             .map(|error| format!("it cannot be written, and deliveries are not durable: {error}"));
+        let problems: Vec<String> = error.into_iter().chain(disk).collect();
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
         let kind = FindingKind::NodeHistory;
         let severity = if hides_findings { Some(kind.severity()) } else { kind.milder() };
-        self.store.set_health_as(kind, severity.unwrap_or(kind.severity()), problem.or(disk));
+        self.store.set_health_as(kind, severity.unwrap_or(kind.severity()), problem);
         if self.history.take_outdated() {
             self.restate();
         }

@@ -128,7 +128,7 @@ impl RememberedSources {
         let Storage { ended, .. } = &*self.storage;
         let waited = ended.wait_timeout_while(self.storage.lock(), limit, |state| state.has_thread);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        !state.has_thread
+        !state.has_thread && state.unstored.is_none()
     }
 }
 

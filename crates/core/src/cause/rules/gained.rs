@@ -59,7 +59,8 @@ impl CauseQuestion<'_> {
         let is_first = self.from_since <= start.at + FIRST_LOAD_SPAN
             || self.continues(CauseKind::KeepalivedStarted)
                 && self.at.since(self.from_since) < FIRST_LOAD_SPAN;
-        let is_start = self.is_recent(start.at, span) && is_first && is_weaker;
+        let is_before = start.at <= self.at + CLOCK_SLACK;
+        let is_start = is_before && self.is_recent(start.at, span) && is_first && is_weaker;
         is_start.then(|| self.start_of_keepalived(peer))
     }
 

@@ -61,6 +61,16 @@ fn a_start_explains_no_second_takeover() {
 }
 
 #[test]
+fn a_start_after_a_takeover_does_not_explain_it() {
+    let started = Some(ProcessStart { pid: 11, at: at(AT + 1_800) });
+    let processes = ProcessEvidence::Read(KeepalivedEvents { started, ..running() });
+    let mut weaker = witness();
+    advertise(&mut weaker, AdvertOrigin::Foreign, 50, AT - 20_000, AT - 700);
+    let facts = Facts { processes, ..Facts::gained(weaker) };
+    assert_eq!(facts.kind(), Some(CauseKind::PreemptedPeer));
+}
+
+#[test]
 fn a_takeover_after_the_startup_delay_is_an_effect_of_the_start() {
     let started = Some(ProcessStart { pid: 11, at: at(AT - 24_000) });
     let processes = ProcessEvidence::Read(KeepalivedEvents { started, ..running() });

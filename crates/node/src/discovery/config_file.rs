@@ -55,6 +55,11 @@ pub(super) struct ParsedFile {
     pub(super) written: Option<SystemTime>,
 }
 
+/// The problems of a file while another content is in use.
+pub(super) fn last_valid(problems: Vec<ConfigProblem>) -> Vec<ConfigProblem> {
+    problems.into_iter().map(ConfigProblem::with_last_valid).collect()
+}
+
 impl ConfigFile {
     /// A file that could not be read.
     pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
@@ -102,8 +107,7 @@ impl ConfigFile {
     ) -> Self {
         let is_valid = !loaded.is_refused();
         let is_refused = self.harm > loaded.harm;
-        let mut problems: Vec<_> =
-            self.problems.into_iter().map(ConfigProblem::with_last_valid).collect();
+        let mut problems = last_valid(self.problems);
         if loaded.harm == Harm::AddressesLost {
             let text = "keepalived lost addresses when it read this file: it does not know a block before them";
             let problem = ConfigProblem::new(file, None, text.to_owned()).with_last_valid();

@@ -222,14 +222,9 @@ fn without_comment(line: &str) -> String {
         is_quoted ^= c == '"';
         !is_quoted && matches!(c, '#' | '!')
     });
-    let mut text = String::new();
-    for word in line[..end.unwrap_or(line.len())].split_whitespace() {
-        if !text.is_empty() {
-            text.push(' ');
-        }
-        text.push_str(word);
-    }
-    text
+    let words = line[..end.unwrap_or(line.len())].split_whitespace();
+    let text = words.fold(String::new(), |text, word| text + word + " ");
+    text.trim_end().to_owned()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use vipwatch_linux::process_table::{self, ProcessId};
 use vipwatch_linux::root_directory::RootDirectory;
 
 use super::ConfigScanner;
-use crate::discovery::config_file::{ConfigFile, ParsedFile};
+use crate::discovery::config_file::{ConfigFile, ParsedFile, last_valid};
 use crate::discovery::include::{Author, ConfigRequest};
 use crate::discovery::instance_config::{InstanceConfig, Origin};
 use crate::discovery::loaded_config::{LoadedConfig, MAX_CHANGING, PendingEdit};
@@ -236,11 +236,6 @@ impl ConfigScanner {
         };
         known.files.iter().find(is_missing).cloned()
     }
-}
-
-/// The problems of a file while another content is in use.
-fn last_valid(problems: Vec<ConfigProblem>) -> Vec<ConfigProblem> {
-    problems.into_iter().map(ConfigProblem::with_last_valid).collect()
 }
 
 /// Where a configuration file is, and what writes it.

@@ -9,7 +9,8 @@ use crate::random::SeededRandom;
 /// Debian releases with a keepalived for the labs; a quick run has only the first two.
 const RELEASES: [&str; 4] = [NO_COPY, "sid", "bookworm", "trixie"];
 
-/// Its keepalived, 2.1.5, keeps no copy of its configuration, and does not know `down_timer_adverts`.
+/// Its keepalived, 2.1.5, keeps no copy of its configuration, and does not know `down_timer_adverts`. With multicast and unicast
+/// instances of one VRID, its VRRP process ends again and again.
 pub const NO_COPY: &str = "bullseye";
 /// The master-down interval without its skew, in intervals.
 pub const DOWN_TIMER: u8 = 3;
@@ -171,9 +172,11 @@ impl LabSetup {
             self.releases = vec![release; count];
         }
         // The keepalived of all labs is examined in `with_known_words`.
-        if has_timer && !self.releases.contains(&NO_COPY) {
+        let is_old = self.releases.contains(&NO_COPY);
+        if has_timer && !is_old {
             self.down_timer = 5;
         }
+        self.has_unicast_twin &= !is_old;
         self
     }
 

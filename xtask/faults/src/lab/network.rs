@@ -112,7 +112,8 @@ impl LabHost {
             DataLink::Macvlan => {
                 run("ip", &format!("link add {port} type veth peer name lower0 netns {init}"))?;
                 run("ip", &format!("link set {port} master {bridge} up"))?;
-                self.run("ip link set lower0 up")?;
+                // Otherwise it answers for the address of the link above it, and unicast adverts arrive below that link.
+                self.run("ip link set lower0 up arp off")?;
                 self.run(&format!("ip link add {link} link lower0 type macvlan mode bridge"))?;
                 self.set_up(link, address)
             }

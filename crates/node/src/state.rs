@@ -297,8 +297,8 @@ impl StateStore {
         self.changes.report(id);
     }
 
-    /// Sets the problem of a part of the node, in its milder form; `None` if the part works. The time at which the problem
-    /// began is kept while only its text changes.
+    /// Sets a component's problem in its milder form; `None` if the component works. The start time stays while only the
+    /// text changes.
     pub fn set_health(&self, kind: FindingKind, text: Option<String>) {
         self.set_health_as(kind, kind.milder().unwrap_or(kind.severity()), text);
     }

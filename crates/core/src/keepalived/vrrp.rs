@@ -144,7 +144,7 @@ pub enum Harm {
     None,
     /// A part of an instance, at a block that it does not know.
     UnknownBlock,
-    /// What the author intended: instances may not be known.
+    /// Parts that cannot be named: the file may not mean what its author intended.
     Unreliable,
     /// The addresses of an instance, at a block that it does not know.
     AddressesLost,

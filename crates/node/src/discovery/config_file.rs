@@ -86,7 +86,7 @@ impl ConfigFile {
             }
     }
 
-    /// Whether keepalived has loaded other settings than this content has, or one of the two does harm that the other does not.
+    /// Whether keepalived has loaded other settings, or a reload of this content would change what it loses.
     pub(super) fn differs_from(&self, loaded: &Configuration) -> bool {
         let is_same = |(own, loaded): (&Arc<VrrpInstance>, &VrrpInstance)| {
             **own == VrrpInstance { position: own.position, ..loaded.clone() }

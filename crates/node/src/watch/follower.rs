@@ -457,7 +457,7 @@ impl Follower {
     }
 }
 
-/// Whether the file of an instance is changing now, and may change what a role change means.
+/// Whether the instance's file is changing now, and decides what this role change means.
 fn is_changing(pending: &HashMap<Arc<Path>, PendingEdit>, change: &RoleChange) -> bool {
     let edit = pending.get(&change.instance.file);
     edit == Some(&PendingEdit::Changing) && depends_on_file(change)

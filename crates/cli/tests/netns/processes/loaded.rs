@@ -47,7 +47,7 @@ impl ProcessLab {
         self.findings()[0]["hint"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The severities and texts of the problems of this test's files: the node knows those of other tests, too.
+    /// This test's file problems, each with its severity; the node also knows those of other tests.
     fn problems(&self) -> String {
         let answer = query_json(&self.fixture, &["doctor"]);
         let items = answer["items"].as_array().unwrap().iter();

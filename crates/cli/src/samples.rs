@@ -46,7 +46,7 @@ pub(crate) fn instance(id: &str, role: RoleKind, addresses: Vec<AddressItem>) ->
     InstanceItem {
         id: id.to_owned(),
         name: id.to_owned(),
-        group: "ipv4/51/192.0.2.10".to_owned(),
+        group: "vrrp:ipv4:51:192.0.2.10".to_owned(),
         role,
         reason: None,
         since: Some(at("13:00:00")),

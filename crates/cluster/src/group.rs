@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 use vipwatch_api::{ClusterNodeState, GroupState, RoleKind};
 
-pub(crate) use self::addresses::compared as compared_addresses;
+pub(crate) use self::addresses::{compared as compared_addresses, naming_address};
 pub(crate) use self::shared::SharedAddresses;
 use crate::key::{Bucket, ClusterName};
 use crate::record::RoleRecord;
@@ -161,8 +161,8 @@ impl ClusterView {
             Bucket::Router(_) | Bucket::Configured(_) | Bucket::Alone { .. } => {
                 vec![Group::new(bucket.to_string(), bucket, members)]
             }
-            Bucket::Vrrp { .. } => {
-                let components = components::connected(members).into_iter();
+            Bucket::Vrrp { is_ipv6, .. } => {
+                let components = components::connected(members, *is_ipv6).into_iter();
                 components.filter_map(|component| group_of_vrid(bucket, component)).collect()
             }
         }
@@ -184,7 +184,7 @@ impl ClusterView {
 
 fn group_of_vrid(bucket: &Bucket, component: components::Component) -> Option<Group> {
     let first = component.members.first()?;
-    let id = match component.smallest_address {
+    let id = match component.address {
         Some(address) => format!("{bucket}:{address}"),
         None => format!("alone:{}:{}", first.node, first.record.instance),
     };

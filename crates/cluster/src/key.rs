@@ -20,6 +20,8 @@ use std::str::FromStr;
 
 use vipwatch_core::InstanceId;
 
+use crate::group::naming_address;
+
 /// The first part of all keys, with the version of the layout.
 const ROOT: &str = "/vipwatch/v1";
 
@@ -90,8 +92,8 @@ pub enum Bucket {
     Vrrp {
         /// Whether the addresses are IPv6 addresses.
         is_ipv6: bool,
-        /// The virtual router id.
-        vrid: u8,
+        /// The virtual router id; `None` for instances of which no VRID is known.
+        vrid: Option<u8>,
     },
     /// An instance that has neither of them: it is alone.
     Alone {
@@ -107,8 +109,13 @@ impl fmt::Display for Bucket {
         match self {
             Self::Router(id) => write!(f, "router:{id}"),
             Self::Configured(name) => write!(f, "group:{name}"),
-            Self::Vrrp { is_ipv6: false, vrid } => write!(f, "vrrp:ipv4:{vrid}"),
-            Self::Vrrp { is_ipv6: true, vrid } => write!(f, "vrrp:ipv6:{vrid}"),
+            Self::Vrrp { is_ipv6, vrid } => {
+                let family = if *is_ipv6 { "ipv6" } else { "ipv4" };
+                match vrid {
+                    Some(vrid) => write!(f, "vrrp:{family}:{vrid}"),
+                    None => write!(f, "vrrp:{family}:-"),
+                }
+            }
             Self::Alone { node, instance } => write!(f, "alone:{node}:{instance}"),
         }
     }
@@ -135,10 +142,13 @@ impl FromStr for Bucket {
                     "ipv6" => true,
                     _ => return Err(InvalidBucket),
                 };
+                if vrid == "-" {
+                    return Ok(Self::Vrrp { is_ipv6, vrid: None });
+                }
                 let number = vrid.parse::<u8>().ok().ok_or(InvalidBucket)?;
                 // Each bucket has one name only.
                 let is_plain = number.to_string() == vrid;
-                is_plain.then_some(Self::Vrrp { is_ipv6, vrid: number }).ok_or(InvalidBucket)
+                is_plain.then_some(Self::Vrrp { is_ipv6, vrid: Some(number) }).ok_or(InvalidBucket)
             }
             "alone" => {
                 let (node, instance) = rest.split_once(':').ok_or(InvalidBucket)?;
@@ -151,6 +161,19 @@ impl FromStr for Bucket {
 }
 
 impl Bucket {
+    /// The id of an instance's group as its own node knows it, without the records of other nodes: that of the group, unless
+    /// other members of the group have other first addresses. `addresses` are those of the instance, in the order of its
+    /// configuration.
+    pub fn own_group(&self, addresses: impl Iterator<Item = IpAddr>) -> String {
+        match self {
+            Self::Vrrp { is_ipv6, .. } => match naming_address(addresses, *is_ipv6) {
+                Some(address) => format!("{self}:{address}"),
+                None => self.to_string(),
+            },
+            Self::Router(_) | Self::Configured(_) | Self::Alone { .. } => self.to_string(),
+        }
+    }
+
     /// The bucket of a group; `None` if the text is not the id of a group. That of a VRID ends with an address.
     pub fn of_group(group: &str) -> Option<Self> {
         let Some(rest) = group.strip_prefix("vrrp:") else { return group.parse().ok() };
@@ -331,7 +354,7 @@ mod tests {
         let buckets = [
             Bucket::Router("8b1c".parse().unwrap()),
             Bucket::Configured(InstanceId::of_name("web/front").unwrap()),
-            Bucket::Vrrp { is_ipv6: true, vrid: 51 },
+            Bucket::Vrrp { is_ipv6: true, vrid: Some(51) },
             Bucket::Alone { node: node.clone(), instance: instance.clone() },
         ];
         let roles = buckets.map(|bucket| {

@@ -170,7 +170,8 @@ pub struct RoleRecord {
     /// The version of VRRP; `None` if it is not known.
     #[serde(default)]
     pub vrrp_version: Option<u8>,
-    /// The addresses that decide the role, in order, at most [`MAX_ADDRESSES`].
+    /// The addresses that decide the role, in the order of the configuration, those in adverts first; at most
+    /// [`MAX_ADDRESSES`].
     pub addresses: Vec<IpNet>,
     /// The adverts that the node captures.
     #[serde(default = "unknown")]

@@ -18,7 +18,7 @@ pub(crate) fn time(second: i64) -> Timestamp {
 }
 
 pub(crate) fn vrid_51() -> Bucket {
-    Bucket::Vrrp { is_ipv6: false, vrid: 51 }
+    Bucket::Vrrp { is_ipv6: false, vrid: Some(51) }
 }
 
 pub(crate) fn router(id: &str) -> Bucket {

@@ -34,8 +34,8 @@ pub fn context(config: &Config) -> ApiContext {
     context.store.set_processes(processes.map(|table| Arc::new(table.view())));
     for reading in read_roles(&instances) {
         let since = since(&reading.role, stored.get(reading.instance.id.as_str()));
-        let group = config.groups.group_of(reading.instance);
-        context.store.insert(InstanceEntry { configured_group: group, ..entry(reading, since) });
+        let group = config.groups.id_of(reading.instance, &context.node);
+        context.store.insert(InstanceEntry { group, ..entry(reading, since) });
     }
     context.store.update(|view| {
         view.problems = Arc::new(problems);

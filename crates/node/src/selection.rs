@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Selects the instances of a query by their ids, by the beginnings of ids, or by their addresses.
+//! Selects the instances of a query by their ids, by the beginnings of ids, by the ids of their groups, or by their addresses.
 //!
 //! An exact match has precedence: `VI_1` selects the instance `VI_1` if it exists, and otherwise every id that
 //! begins with `VI_1`, such as `VI_10`.
@@ -34,24 +34,31 @@ impl Selection {
         selection
     }
 
-    /// Selects by `texts`, each an id, the beginning of ids or an address, and by `addresses`. An address selects the
-    /// instances that have it now; one that no instance has is [missing](Self::missing).
+    /// Selects by `texts`, each an id, the beginning of ids, a group's id or an address, and by `addresses`. An address
+    /// selects the instances that have it now; one that no instance has is [missing](Self::missing).
     pub fn of_instances(texts: &[String], addresses: &[IpAddr], view: &PublishedState) -> Self {
         let mut selection = Self { patterns: Vec::new() };
         for text in texts {
-            let is_id = || view.entries.keys().any(|id| id.as_str() == text);
+            let is_exact = view.entries.keys().any(|id| id.as_str() == text);
             match text.parse() {
-                Ok(address) if !is_id() => selection.add_address(address, view),
-                _ => {
-                    let is_exact = is_id();
-                    selection.patterns.push(Pattern { text: text.clone(), is_exact });
-                }
+                Ok(address) if !is_exact => selection.add_address(address, view),
+                _ if !is_exact && selection.add_group(text, view) => {}
+                _ => selection.patterns.push(Pattern { text: text.clone(), is_exact }),
             }
         }
         for address in addresses {
             selection.add_address(*address, view);
         }
         selection
+    }
+
+    /// Selects the instances of a group; false if no instance is in it.
+    fn add_group(&mut self, group: &str, view: &PublishedState) -> bool {
+        let members = view.entries.iter().filter(|(_, entry)| &*entry.group == group);
+        let count = self.patterns.len();
+        self.patterns
+            .extend(members.map(|(id, _)| Pattern { text: id.to_string(), is_exact: true }));
+        self.patterns.len() > count
     }
 
     fn add_address(&mut self, address: IpAddr, view: &PublishedState) {
@@ -107,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_selects_the_instance_that_has_it_and_an_unknown_one_is_missing() {
+    fn an_address_or_a_group_selects_its_instance_and_an_unknown_address_is_missing() {
         let store = crate::state::StateStore::default();
         let config = std::sync::Arc::new(crate::discovery::example());
         let id = config.id.to_string();
@@ -116,6 +123,8 @@ mod tests {
         let view = store.view();
         let known = Selection::of_instances(&["192.0.2.1".to_owned()], &[], &view);
         assert!(known.covers(&id) && !known.covers("other"));
+        let group = Selection::of_instances(&["vrrp:ipv4:1:192.0.2.1".to_owned()], &[], &view);
+        assert!(group.covers(&id) && !group.covers("other"));
         let missing = ["192.0.2.2".parse().unwrap()];
         let unknown = Selection::of_instances(&[], &missing, &view);
         assert_eq!(unknown.missing(&[id.as_str()].into_iter()), Some("192.0.2.2"));

@@ -12,7 +12,6 @@ mod events;
 mod histogram;
 mod transition_counts;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,9 +42,8 @@ use crate::witness::WitnessTable;
 pub struct InstanceEntry {
     /// The configuration of the instance.
     pub instance: Arc<InstanceConfig>,
-    /// The name of the group that `[[group]]` gives to the instance; `None` if no such table matches. See
-    /// [`InstanceEntry::group`].
-    pub configured_group: Option<Arc<str>>,
+    /// The id of the group: the instances of all nodes of which one is the primary.
+    pub group: Arc<str>,
     /// The role, as last read from the kernel.
     pub role: Role,
     /// The state of each watched address, in the order of [`InstanceConfig::watched`]; empty if the kernel
@@ -89,11 +87,12 @@ pub struct FailedDelivery {
 }
 
 impl InstanceEntry {
-    /// An entry with a role of unknown age, without targets and without an audit.
+    /// An entry with a role of unknown age, without targets and without an audit. Its group is that of an instance that no
+    /// `[[group]]` names.
     pub fn new(instance: Arc<InstanceConfig>, role: Role, addresses: Arc<[AddressState]>) -> Self {
         Self {
+            group: instance.group_id(None, ""),
             instance,
-            configured_group: None,
             role,
             addresses,
             since: SystemTime::UNIX_EPOCH,
@@ -109,15 +108,6 @@ impl InstanceEntry {
             stages: Arc::from([]),
             audit: None,
             counts: TransitionCounts::default(),
-        }
-    }
-
-    /// The group of the instance: the instances of all nodes of which one is the primary. That is the configured group,
-    /// else the id of a Neutron router, else family, VRID and addresses, such as `ipv4/51/192.0.2.80`.
-    pub fn group(&self) -> Cow<'_, str> {
-        match &self.configured_group {
-            Some(group) => Cow::Borrowed(group),
-            None => self.instance.default_group(),
         }
     }
 

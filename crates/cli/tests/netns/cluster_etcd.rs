@@ -100,7 +100,7 @@ impl<'a> Publisher<'a> {
             findings: Vec::new(),
             recent: Vec::new(),
         };
-        let bucket = Bucket::Vrrp { is_ipv6: false, vrid: 51 };
+        let bucket = Bucket::Vrrp { is_ipv6: false, vrid: Some(51) };
         let (node, instance) = (node.parse().unwrap(), "VI_1".parse().unwrap());
         self.put(&ClusterKey::Role(RoleKey { bucket, node, instance }), &encode(&record));
     }
@@ -282,7 +282,7 @@ fn an_empty_domain_lists_the_domains_that_exist() {
 fn without_a_node_and_without_an_address_the_hint_names_both() {
     for command in ["status", "watch", "findings", "history", "balance", "nodes"] {
         let (code, text) = run(&["cluster", command]);
-        assert_eq!(code, 4, "{command}: {text}");
+        assert_eq!(code, 6, "{command}: {text}");
         assert!(text.contains("no vipwatch node is listening"), "{command}: {text}");
         assert!(text.contains("or the address of etcd with --etcd"), "{command}: {text}");
     }
@@ -325,7 +325,7 @@ fn an_unreachable_etcd_is_an_error_and_the_next_address_is_tried() {
     let etcd = Etcd::single(lab.path());
     Publisher::new(&etcd, "default").node("net-1");
     let (code, text) = run(&["--etcd", "http://127.0.0.1:9", "cluster", "status"]);
-    assert_eq!(code, 4, "{text}");
+    assert_eq!(code, 6, "{text}");
     assert!(text.contains("cannot connect to http://127.0.0.1:9"), "{text}");
     assert!(text.contains("hint: check that etcd runs there"), "{text}");
     let both = format!("http://127.0.0.1:9,{}", etcd.endpoint(0));
@@ -351,7 +351,7 @@ fn a_wrong_authority_and_a_wrong_password_are_errors_with_hints() {
 
     let other = Authority::new(&lab.path().join("other")).file().display().to_string();
     let (code, text) = run(&["--etcd", &url, "--etcd-ca", &other, "cluster", "nodes"]);
-    assert_eq!(code, 4, "{text}");
+    assert_eq!(code, 6, "{text}");
     assert!(text.contains("TLS failed") && text.contains("hint: check --etcd-ca"), "{text}");
 
     let file = lab.path().join("password").display().to_string();

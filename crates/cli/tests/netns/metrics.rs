@@ -51,7 +51,8 @@ fn the_role_and_its_changes_are_in_the_metrics_and_promtool_accepts_them() {
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     fixture.configure("[[group]]\nname = \"web\"\ninstances = \"VI_*\"\n");
     let _node = fixture.start();
-    let labels = format!("vrrp_group=\"web\",vrrp_instance=\"VI_1\",netns=\"{}\"", netns.name());
+    let labels =
+        format!("vrrp_group=\"group:web\",vrrp_instance=\"VI_1\",netns=\"{}\"", netns.name());
     let primary = format!("vipwatch_role_primary{{{labels}}}");
     assert_eq!(value(&classic(&fixture, "/metrics"), &primary), Some(0.0));
     netns.ip(ADD_VIP);
@@ -70,8 +71,11 @@ fn the_role_and_its_changes_are_in_the_metrics_and_promtool_accepts_them() {
     assert!(sample("process_resident_memory_bytes").unwrap() > 1e6);
     check_with_promtool(&text);
     check_with_promtool(&classic(&fixture, "/metrics/keepalived"));
-    let shown = fixture.run_text(&["show", "VI_1"]);
-    assert!(shown.lines().any(|line| line.split_whitespace().eq(["group", "web"])), "{shown}");
+    for name in ["VI_1", "group:web"] {
+        let shown = fixture.run_text(&["show", name]);
+        let line = |line: &str| line.split_whitespace().eq(["group", "group:web"]);
+        assert!(shown.lines().any(line), "{shown}");
+    }
     netns.ip(REMOVE_VIP);
     let state = wait_for("the backup in the names of keepalived exporters", || {
         let text = classic(&fixture, "/metrics/keepalived");
@@ -195,17 +199,17 @@ fn a_reload_applies_groups_and_a_changed_metrics_section_needs_a_restart() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let node = fixture.start();
-    assert!(classic(&fixture, "/metrics").contains("vrrp_group=\"ipv4/"));
+    assert!(classic(&fixture, "/metrics").contains("vrrp_group=\"vrrp:ipv4:"));
     fixture.configure(
         "[[group]]\nname = \"web\"\ninstances = \"VI_*\"\n[metrics]\nper_instance = false\n",
     );
     node.reload();
     let text = classic(&fixture, "/metrics");
-    assert!(text.contains("vipwatch_role_primary{vrrp_group=\"web\","), "{text}");
+    assert!(text.contains("vipwatch_role_primary{vrrp_group=\"group:web\","), "{text}");
     fixture.wait_for_log("this setting changes only after a restart");
     fixture.configure("");
     node.reload();
-    assert!(classic(&fixture, "/metrics").contains("vrrp_group=\"ipv4/"));
+    assert!(classic(&fixture, "/metrics").contains("vrrp_group=\"vrrp:ipv4:"));
 }
 
 #[test]
@@ -254,7 +258,8 @@ fn the_result_of_conntrackd_is_in_the_metrics_of_its_router_if_the_file_is_valid
     let status = directory.join("conntrack.status");
     write(&status, "primary 1731800000123 12345 0\n");
     let node = fixture.start();
-    let labels = format!("vrrp_group=\"{id}\",vrrp_instance=\"{id}\",netns=\"qrouter-{id}\"");
+    let labels =
+        format!("vrrp_group=\"router:{id}\",vrrp_instance=\"{id}\",netns=\"qrouter-{id}\"");
     let success = format!("vipwatch_conntrack_sync_success{{{labels},state=\"primary\"}}");
     let duration =
         format!("vipwatch_conntrack_sync_duration_seconds{{{labels},state=\"primary\"}}");

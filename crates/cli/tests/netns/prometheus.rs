@@ -158,7 +158,7 @@ impl Drop for Prometheus<'_> {
 fn group() -> String {
     let conf = vi_1_conf();
     let vrid = conf.split("virtual_router_id ").nth(1).unwrap().lines().next().unwrap();
-    format!("ipv4/{vrid}/192.0.2.9")
+    format!("vrrp:ipv4:{vrid}:192.0.2.9")
 }
 
 #[test]

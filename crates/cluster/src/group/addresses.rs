@@ -24,6 +24,18 @@ pub(super) fn beyond_link(group: &Group) -> BTreeSet<IpAddr> {
     group.addresses().into_iter().filter(is_valid_beyond_link).collect()
 }
 
+/// The address that names the group of an instance of a VRID: the first one of its family in its configuration that is valid
+/// beyond its link. An address that a roll-out adds comes last, so that the group keeps its id.
+pub(crate) fn naming_address(
+    addresses: impl Iterator<Item = IpAddr>,
+    is_ipv6: bool,
+) -> Option<IpAddr> {
+    let addresses: Vec<IpAddr> = addresses.collect();
+    let of_family = || addresses.iter().filter(|address| address.is_ipv6() == is_ipv6);
+    let beyond_link = of_family().find(|address| is_valid_beyond_link(address));
+    beyond_link.or_else(|| of_family().next()).or(addresses.first()).copied()
+}
+
 fn is_valid_beyond_link(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_link_local(),

@@ -9,14 +9,14 @@ use super::{GroupMember, addresses};
 
 /// Instances that are connected by common addresses.
 pub(super) struct Component {
-    /// The smallest address by which the members are compared; `None` if no member has an address.
-    pub(super) smallest_address: Option<IpAddr>,
+    /// The address that names the group; `None` if no member has an address.
+    pub(super) address: Option<IpAddr>,
     /// In the order that they were given in.
     pub(super) members: Vec<GroupMember>,
 }
 
-/// The components, in the order of their smallest addresses. A member without an address is a component of its own.
-pub(super) fn connected(members: Vec<GroupMember>) -> Vec<Component> {
+/// The components, in the order of the addresses that name them. A member without an address is a component of its own.
+pub(super) fn connected(members: Vec<GroupMember>, is_ipv6: bool) -> Vec<Component> {
     let mut sets = DisjointSets::new(members.len());
     let mut first_with: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for (index, member) in members.iter().enumerate() {
@@ -25,24 +25,28 @@ pub(super) fn connected(members: Vec<GroupMember>) -> Vec<Component> {
             sets.join(first, index);
         }
     }
-    let mut smallest: BTreeMap<usize, IpAddr> = BTreeMap::new();
-    for (address, index) in &first_with {
-        smallest.entry(sets.root(*index)).or_insert(*address);
-    }
-    let mut components = Vec::new();
-    let mut with_address: BTreeMap<IpAddr, Vec<GroupMember>> = BTreeMap::new();
+    let mut by_root: BTreeMap<usize, Vec<GroupMember>> = BTreeMap::new();
     for (index, member) in members.into_iter().enumerate() {
-        match smallest.get(&sets.root(index)) {
-            Some(address) => with_address.entry(*address).or_default().push(member),
-            None => components.push(Component { smallest_address: None, members: vec![member] }),
+        by_root.entry(sets.root(index)).or_default().push(member);
+    }
+    let components = by_root.into_values();
+    let mut components: Vec<Component> =
+        components.map(|members| Component { address: name(&members, is_ipv6), members }).collect();
+    components.sort_by_key(|component| component.address);
+    components
+}
+
+/// The address that names a group: the naming address of most members; of several, the smallest.
+fn name(members: &[GroupMember], is_ipv6: bool) -> Option<IpAddr> {
+    let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    for member in members {
+        let own = member.record.addresses.iter().map(ipnet::IpNet::addr);
+        if let Some(address) = addresses::naming_address(own, is_ipv6) {
+            *counts.entry(address).or_default() += 1;
         }
     }
-    components.extend(
-        with_address
-            .into_iter()
-            .map(|(address, members)| Component { smallest_address: Some(address), members }),
-    );
-    components
+    // Of several maxima, `max_by_key` returns the last one: here the smallest address.
+    counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(address, _)| address)
 }
 
 /// Sets of numbers that can be joined.

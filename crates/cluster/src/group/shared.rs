@@ -122,9 +122,8 @@ fn is_named(bucket: &Bucket) -> bool {
 
 /// The buckets that the members would be in if they had no name.
 fn vrid_buckets(group: &Group) -> BTreeSet<Bucket> {
-    let members = group.members.iter().filter_map(|member| Some((member, member.record.vrid?)));
-    let buckets = members.flat_map(|(member, vrid)| {
-        let addresses = member.record.addresses.iter();
+    let buckets = group.members.iter().flat_map(|member| {
+        let (addresses, vrid) = (member.record.addresses.iter(), member.record.vrid);
         addresses.map(move |net| Bucket::Vrrp { is_ipv6: net.addr().is_ipv6(), vrid })
     });
     buckets.collect()

@@ -38,6 +38,41 @@ fn instances_of_a_vrid_belong_together_if_they_share_an_address() {
 }
 
 #[test]
+fn a_group_keeps_its_id_while_an_address_is_added_on_one_node_after_the_other() {
+    let mut cluster = TestCluster::new();
+    let id = "vrrp:ipv4:51:192.0.2.80";
+    for (node, addresses) in [
+        ("a", &["192.0.2.80/24"][..]),
+        ("b", &["192.0.2.80/24"]),
+        ("b", &["192.0.2.80/24", "192.0.2.9/24"]),
+        ("a", &["192.0.2.80/24", "192.0.2.9/24"]),
+    ] {
+        let record = with_addresses(node, "x", addresses);
+        cluster.publish(&vrid_51(), &record);
+        assert_eq!(ids(&cluster), [id], "as in the metrics of each node");
+        let own = record.addresses.iter().map(ipnet::IpNet::addr);
+        assert_eq!(vrid_51().own_group(own), id);
+    }
+    cluster.publish(&vrid_51(), &with_addresses("c", "x", &["192.0.2.9/24", "192.0.2.80/24"]));
+    assert_eq!(ids(&cluster), [id], "most nodes have it first");
+}
+
+#[test]
+fn instances_without_a_vrid_belong_together_by_their_addresses() {
+    let mut cluster = TestCluster::new();
+    let bucket: Bucket = "vrrp:ipv4:-".parse().unwrap();
+    for node in ["a", "b"] {
+        let vrid = None;
+        cluster.publish(
+            &bucket,
+            &RoleRecord { vrid, ..with_addresses(node, "x", &["192.0.2.80/24"]) },
+        );
+    }
+    assert_eq!(ids(&cluster), ["vrrp:ipv4:-:192.0.2.80"]);
+    assert_eq!(Bucket::of_group("vrrp:ipv4:-:192.0.2.80"), Some(bucket));
+}
+
+#[test]
 fn a_third_instance_connects_two_that_share_nothing() {
     let mut cluster = TestCluster::new();
     cluster.publish(&vrid_51(), &with_addresses("a", "x", &["192.0.2.1/24"]));
@@ -104,7 +139,7 @@ fn addresses_of_one_link_do_not_connect_a_router_with_an_instance() {
 }
 
 fn vrid_61_of_ipv6() -> Bucket {
-    Bucket::Vrrp { is_ipv6: true, vrid: 61 }
+    Bucket::Vrrp { is_ipv6: true, vrid: Some(61) }
 }
 
 #[test]

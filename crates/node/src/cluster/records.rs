@@ -9,21 +9,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use ipnet::IpNet;
 use vipwatch_cluster::key::{Bucket, ClusterName};
 use vipwatch_cluster::record::{FORMAT, MAX_ADDRESSES, ReceivedAdverts, RoleRecord};
 use vipwatch_cluster::session::{HeartbeatFacts, RecordSource, WantedRole};
 use vipwatch_core::Severity;
-use vipwatch_core::vrrp::VrrpFamily;
 use vipwatch_core::{InstanceId, Role};
 
 use super::received_adverts::received_adverts;
 use super::recent::RecentTransitions;
 use crate::cluster::MarkInstance;
-use crate::discovery::{InstanceConfig, Origin};
 use crate::state::{InstanceEntry, StateStore};
 use crate::view::timestamp;
-use crate::witness::router_key;
 
 /// The records of this node.
 pub(super) struct PublishedRecords {
@@ -63,6 +59,8 @@ impl PublishedRecords {
         let vrrp = &*config.vrrp;
         let reason = entry.role.reason();
         let adverts = self.adverts(entry);
+        let mut addresses = config.deciding_addresses();
+        addresses.truncate(MAX_ADDRESSES);
         RoleRecord {
             schema: FORMAT,
             node: self.node.to_string(),
@@ -81,7 +79,7 @@ impl PublishedRecords {
             priority: vrrp.priority,
             advert_ms: vrrp.advert_interval.map(millis),
             vrrp_version: vrrp.protocol.map(|protocol| protocol.version.number()),
-            addresses: addresses(config),
+            addresses,
             adverts,
             findings: finding_names(entry),
             recent: self.recent.of(&config.id),
@@ -151,28 +149,11 @@ impl RecordSource for PublishedRecords {
 
 /// The instances of all nodes that can belong to one group with this one.
 pub(super) fn bucket(node: &ClusterName, entry: &InstanceEntry) -> Bucket {
-    let config = &*entry.instance;
-    if config.origin == Origin::Neutron {
-        return Bucket::Router(config.id.clone());
-    }
-    let group = entry.configured_group.as_deref();
-    if let Some(group) = group.and_then(|group| InstanceId::of_name(group).ok()) {
-        return Bucket::Configured(group);
-    }
-    // Nodes recognize each other's group by a common address.
-    match router_key(config).filter(|_| config.has_addresses()) {
-        Some(key) => Bucket::Vrrp { is_ipv6: key.family == VrrpFamily::V6, vrid: key.vrid },
-        None => Bucket::Alone { node: node.clone(), instance: config.id.clone() },
-    }
-}
-
-/// The addresses that decide the role, in order, at most [`MAX_ADDRESSES`].
-fn addresses(config: &InstanceConfig) -> Vec<IpNet> {
-    let mut addresses: Vec<IpNet> = config.watched().iter().map(|(_, cidr)| *cidr).collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    addresses.truncate(MAX_ADDRESSES);
-    addresses
+    let bucket = Bucket::of_group(&entry.group);
+    bucket.unwrap_or_else(|| Bucket::Alone {
+        node: node.clone(),
+        instance: entry.instance.id.clone(),
+    })
 }
 
 /// The names of the findings of the last audit that are not merely `info`, in order.

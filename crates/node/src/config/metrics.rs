@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glob::Pattern;
+use vipwatch_core::InstanceId;
 
 use super::document::{SettingErrors, Table, span};
 use super::notify::read_patterns;
 use super::sections::{absolute, set};
 use crate::discovery::{InstanceConfig, Origin};
-
-/// Maximum number of characters of a group's name.
-const MAX_GROUP_CHARACTERS: usize = 200;
 
 /// Which metrics the node exports, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +57,8 @@ impl MetricsConfig {
 pub struct InstanceGroup {
     /// The name of the group.
     pub name: Arc<str>,
+    /// The name as an id, for example `web~2Ffront`.
+    pub id: InstanceId,
     /// Patterns of instance ids.
     pub patterns: Vec<Pattern>,
 }
@@ -81,10 +81,14 @@ impl InstanceGroups {
         Self(groups)
     }
 
-    /// The name of the first group that covers an instance; `None` if there is none. A Neutron router is a group of its
-    /// own, with its id as the name.
-    pub fn group_of(&self, instance: &InstanceConfig) -> Option<Arc<str>> {
-        self.covering(instance).next().map(|group| Arc::clone(&group.name))
+    /// The id of an instance's group on this node: the first table that covers the instance names it.
+    pub fn id_of(&self, instance: &InstanceConfig, node: &str) -> Arc<str> {
+        instance.group_id(self.group_of(instance).map(|group| &group.id), node)
+    }
+
+    /// The first group that covers an instance; `None` if there is none. A Neutron router is a group of its own.
+    fn group_of<'g>(&'g self, instance: &'g InstanceConfig) -> Option<&'g InstanceGroup> {
+        self.covering(instance).next()
     }
 
     fn covering<'g>(
@@ -101,7 +105,7 @@ impl InstanceGroups {
     /// Patterns that match no instance, instances that two groups match, and groups with two instances of this node.
     pub(super) fn warnings(&self, instances: &[Arc<InstanceConfig>]) -> Vec<String> {
         let mut warnings = Vec::new();
-        for InstanceGroup { name, patterns } in &self.0 {
+        for InstanceGroup { name, patterns, .. } in &self.0 {
             let is_matched = |pattern: &Pattern| {
                 instances.iter().any(|instance| {
                     instance.origin != Origin::Neutron && pattern.matches(instance.id.as_str())
@@ -137,7 +141,7 @@ impl InstanceGroups {
         instances: &[Arc<InstanceConfig>],
     ) -> Option<String> {
         let is_member = |instance: &&Arc<InstanceConfig>| {
-            self.group_of(instance).is_some_and(|name| name == group.name)
+            self.group_of(instance).is_some_and(|own| own.id == group.id)
         };
         let members: Vec<&str> =
             instances.iter().filter(is_member).map(|instance| instance.id.as_str()).collect();
@@ -161,18 +165,24 @@ impl InstanceGroup {
         if errors.list.len() == errors_before && (name.is_none() || !has_patterns) {
             errors.add(offset, "a group needs name = \"NAME\" and instances = [\"PATTERN\"]");
         }
-        Some(Self { name: name?.into(), patterns })
+        let (name, id) = name?;
+        Some(Self { name: name.into(), id, patterns })
     }
 }
 
-fn parse_name(text: &str) -> Result<String, String> {
+/// The name of a group, and its id. The id is part of the keys in etcd.
+fn parse_name(text: &str) -> Result<(String, InstanceId), String> {
     match text {
         "" => Err("it is empty".to_owned()),
         text if text.chars().any(char::is_control) => Err("it has control characters".to_owned()),
-        text if text.chars().count() > MAX_GROUP_CHARACTERS => {
-            Err(format!("it has more than {MAX_GROUP_CHARACTERS} characters"))
+        text => {
+            let id = InstanceId::of_name(text).map_err(|_error| {
+                "expected at most 64 bytes; every character except ASCII letters, digits, \"-\", \"_\" and \".\" counts three \
+                 for each of its bytes"
+                    .to_owned()
+            })?;
+            Ok((text.to_owned(), id))
         }
-        text => Ok(text.to_owned()),
     }
 }
 
@@ -226,7 +236,7 @@ mod tests {
                     [[group]]\nname = \"none\"\ninstances = \"x-*\"\n";
         let config = parse(text);
         let mut instance = example();
-        assert_eq!(config.groups.group_of(&instance).as_deref(), Some("web"));
+        assert_eq!(&*config.groups.id_of(&instance, "net-1"), "group:web");
         let warnings = config.warnings(&[Arc::new(instance.clone())]);
         assert_eq!(
             warnings,
@@ -236,7 +246,7 @@ mod tests {
             ]
         );
         instance.origin = Origin::Neutron;
-        assert_eq!(config.groups.group_of(&instance), None, "a router is a group of its own");
+        assert_eq!(&*config.groups.id_of(&instance, "net-1"), "router:A", "a group of its own");
     }
 
     #[test]
@@ -249,6 +259,18 @@ mod tests {
         let warnings = config.warnings(&[of("A"), of("B1"), of("B2"), of("B3")]);
         let expected = "[[group]] \"all\" matches 3 instances of this node, such as B1 and B2: ";
         assert!(warnings.len() == 1 && warnings[0].starts_with(expected), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_group_has_a_name_that_fits_into_a_key_of_etcd() {
+        let table = |name: &str| format!("[[group]]\nname = \"{name}\"\ninstances = \"A\"\n");
+        for name in ["a".repeat(64), "\u{fc}".repeat(10), "web front".to_owned()] {
+            assert_eq!(parse(&table(&name)).groups.0.len(), 1, "{name}");
+        }
+        for name in ["a".repeat(65), "\u{fc}".repeat(22), "\u{540d}".repeat(8)] {
+            let errors = errors(&table(&name));
+            assert!(errors[0].starts_with("name: expected at most 64 bytes"), "{errors:?}");
+        }
     }
 
     #[test]

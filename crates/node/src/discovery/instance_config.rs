@@ -2,12 +2,12 @@
 //! The configuration of one instance, made from a parsed file of keepalived or from the node's own
 //! configuration.
 
-use std::borrow::Cow;
-use std::net::IpAddr;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use vipwatch_cluster::key::Bucket;
 use vipwatch_core::keepalived::{VirtualAddress, VrrpInstance};
 use vipwatch_core::role::role_of;
 use vipwatch_core::snapshot::Snapshot;
@@ -86,28 +86,40 @@ impl InstanceConfig {
         !self.vrrp.addresses.is_empty()
     }
 
-    /// The group of an instance that no `[[group]]` names: the id of a Neutron router, which is the same on all nodes, or
-    /// family, VRID and addresses, such as `ipv4/51/192.0.2.80`. The VRID is `-` if it is not known. An instance without
-    /// addresses has its id in their place.
-    pub fn default_group(&self) -> Cow<'_, str> {
+    /// The id of the instance's group, as this node knows it without other nodes: `router:UUID`, `group:NAME`,
+    /// `vrrp:FAMILY:VRID:ADDRESS`, or `alone:NODE:INSTANCE` for an instance without addresses. `configured` is the name
+    /// that `[[group]]` gives, as an id.
+    pub fn group_id(&self, configured: Option<&InstanceId>, node: &str) -> Arc<str> {
         if self.origin == Origin::Neutron {
-            return Cow::Borrowed(self.id.as_str());
+            return Bucket::Router(self.id.clone()).to_string().into();
         }
-        let addresses = self.vrrp.addresses.iter();
-        let advertised = addresses.clone().filter(|address| !address.is_excluded);
-        let mut ips: Vec<IpAddr> = advertised.map(|address| address.cidr.addr()).collect();
-        if ips.is_empty() {
-            ips = addresses.map(|address| address.cidr.addr()).collect();
+        if let Some(name) = configured {
+            return Bucket::Configured(name.clone()).to_string().into();
         }
-        ips.sort_unstable();
-        ips.dedup();
-        let is_v4 = ips.first().map_or(self.vrrp.family == VrrpFamily::V4, IpAddr::is_ipv4);
-        let family = if is_v4 { "ipv4" } else { "ipv6" };
-        let vrid = self.vrrp.vrid.map_or_else(|| "-".to_owned(), |vrid| vrid.to_string());
-        let ips: Vec<String> = ips.iter().map(ToString::to_string).collect();
-        // Without addresses, the name tells services apart that have the same VRID on different links.
-        let service = if ips.is_empty() { self.id.to_string() } else { ips.join(",") };
-        Cow::Owned(format!("{family}/{vrid}/{service}"))
+        if !self.has_addresses() {
+            return format!("alone:{node}:{}", self.id).into();
+        }
+        let bucket =
+            Bucket::Vrrp { is_ipv6: self.family() == VrrpFamily::V6, vrid: self.vrrp.vrid };
+        let addresses = self.deciding_addresses();
+        bucket.own_group(addresses.iter().map(IpNet::addr)).into()
+    }
+
+    /// The addresses that decide the role, in the order of the configuration, those in adverts first; each once.
+    pub fn deciding_addresses(&self) -> Vec<IpNet> {
+        let mut watched: Vec<&VirtualAddress> = self.watched_addresses().collect();
+        watched.sort_by_key(|address| address.is_excluded);
+        let mut known = BTreeSet::new();
+        let addresses = watched.into_iter().map(|address| address.cidr);
+        addresses.filter(|cidr| known.insert(*cidr)).collect()
+    }
+
+    /// The family of the instance's adverts.
+    pub fn family(&self) -> VrrpFamily {
+        let addresses = &self.vrrp.addresses;
+        let advertised = addresses.iter().find(|address| !address.is_excluded);
+        let first = advertised.or(addresses.first());
+        first.map_or(self.vrrp.family, |first| VrrpFamily::of(first.cidr.addr()))
     }
 
     /// Whether an address of this instance decides its role. The floating addresses of a Neutron router do not:
@@ -172,27 +184,36 @@ mod tests {
     }
 
     #[test]
-    fn the_group_of_an_instance_is_the_same_on_all_nodes() {
+    fn the_group_has_the_same_id_on_all_nodes_although_one_has_an_address_more() {
+        let group = |instance: &InstanceConfig| instance.group_id(None, "net-1").to_string();
         let mut instance = example();
-        assert_eq!(instance.default_group(), "ipv4/1/192.0.2.1");
+        assert_eq!(group(&instance), "vrrp:ipv4:1:192.0.2.1");
         let mut vrrp = (*instance.vrrp).clone();
         let address = |text: &str, is_excluded| VirtualAddress {
             cidr: text.parse().unwrap(),
             is_excluded,
             ..vrrp.addresses[0]
         };
-        vrrp.addresses = vec![
+        let addresses = [
+            address("2001:db8::1/64", true),
             address("192.0.2.80/24", false),
             address("192.0.2.9/32", false),
-            address("2001:db8::1/64", true),
         ];
+        vrrp.addresses = addresses[..2].to_vec();
+        instance.vrrp = Arc::new(vrrp.clone());
+        assert_eq!(group(&instance), "vrrp:ipv4:1:192.0.2.80");
+        vrrp.addresses = addresses.to_vec();
+        instance.vrrp = Arc::new(vrrp.clone());
+        assert_eq!(group(&instance), "vrrp:ipv4:1:192.0.2.80");
         vrrp.vrid = None;
         instance.vrrp = Arc::new(vrrp.clone());
-        assert_eq!(instance.default_group(), "ipv4/-/192.0.2.9,192.0.2.80");
+        assert_eq!(group(&instance), "vrrp:ipv4:-:192.0.2.80");
+        let web = InstanceId::of_name("web/front").unwrap();
+        assert_eq!(&*instance.group_id(Some(&web), "net-1"), "group:web~2Ffront");
         vrrp.addresses.clear();
-        (instance.vrrp, instance.id) = (Arc::new(vrrp), "B".parse().unwrap());
-        assert_eq!(instance.default_group(), "ipv4/-/B", "another one may have the same VRID");
+        instance.vrrp = Arc::new(vrrp);
+        assert_eq!(group(&instance), "alone:net-1:A", "another one may have the same VRID");
         instance.origin = Origin::Neutron;
-        assert_eq!(instance.default_group(), "B");
+        assert_eq!(group(&instance), "router:A");
     }
 }

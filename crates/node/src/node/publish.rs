@@ -107,6 +107,7 @@ impl Node {
             self.conclude_pending_causes(&id, UnknownReason::Superseded);
             self.remove_instance(&id);
         }
+        let node = self.config.node_name();
         self.store.update(|view| {
             view.entries.retain(|id, _| by_id.contains_key(id));
             for (id, entry) in &mut view.entries {
@@ -115,9 +116,9 @@ impl Node {
                     Arc::make_mut(entry).instance = Arc::clone(new);
                     self.audit_worker.instance_changed(id);
                 }
-                let group = self.config.groups.group_of(&entry.instance);
-                if group != entry.configured_group {
-                    Arc::make_mut(entry).configured_group = group;
+                let group = self.config.groups.id_of(&entry.instance, &node);
+                if group != entry.group {
+                    Arc::make_mut(entry).group = group;
                 }
             }
         });
@@ -294,7 +295,7 @@ impl Node {
         let is_holding = matches!(transition.to, Role::Primary | Role::Partial { .. });
         let held_since = known.and_then(|known| known.held_since).unwrap_or(transition.read_at);
         let mut entry = InstanceEntry {
-            configured_group: self.config.groups.group_of(&transition.instance),
+            group: self.config.groups.id_of(&transition.instance, &self.config.node_name()),
             held_since: is_holding.then_some(held_since),
             seq: transition.seq,
             trigger: transition.trigger,

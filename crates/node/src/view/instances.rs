@@ -156,7 +156,7 @@ fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
     InstanceItem {
         id: config.id.to_string(),
         name: config.vrrp.name.clone(),
-        group: entry.group().into_owned(),
+        group: entry.group.to_string(),
         role: entry.role.kind(),
         reason: (!reason.is_empty()).then_some(reason),
         since: known_timestamp(entry.since),

@@ -189,10 +189,7 @@ impl WitnessTable {
 
 /// The virtual router of an instance; `None` if its id is not known.
 pub(crate) fn router_key(instance: &InstanceConfig) -> Option<RouterKey> {
-    let addresses = &instance.vrrp.addresses;
-    let advertised = addresses.iter().find(|address| !address.is_excluded);
-    let first = advertised.or(addresses.first());
-    let family = first.map_or(instance.vrrp.family, |first| VrrpFamily::of(first.cidr.addr()));
+    let family = instance.family();
     let is_unicast = instance.vrrp.protocol.is_some_and(|protocol| protocol.is_unicast);
     let kind = if is_unicast { AdvertKind::Unicast } else { AdvertKind::Multicast };
     Some(RouterKey { vrid: instance.vrrp.vrid?, family, kind })

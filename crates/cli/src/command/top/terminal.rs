@@ -184,5 +184,5 @@ fn leave_on_panic() {
 }
 
 fn terminal_error(error: &io::Error) -> CommandError {
-    CommandError::new(ExitStatus::Missing, format!("cannot use the terminal: {error}"))
+    CommandError::new(ExitStatus::No, format!("cannot use the terminal: {error}"))
 }

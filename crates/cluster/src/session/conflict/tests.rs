@@ -15,7 +15,7 @@ fn has_conflict(own: &[&str], other: &[&str]) -> bool {
     let mut cluster = TestCluster::new();
     cluster.start("a");
     cluster.start("c");
-    let bucket = Bucket::Vrrp { is_ipv6: true, vrid: 61 };
+    let bucket = Bucket::Vrrp { is_ipv6: true, vrid: Some(61) };
     cluster.publish(&bucket, &claim("a", own));
     cluster.publish(&bucket, &claim("c", other));
     let mut conflicts = Conflicts::default();

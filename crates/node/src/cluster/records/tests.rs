@@ -38,22 +38,19 @@ fn a_record_has_the_published_state_of_its_instance() {
 }
 
 #[test]
-fn the_bucket_depends_on_the_origin_the_group_and_the_vrid() {
+fn the_bucket_is_that_of_the_group() {
     let node: ClusterName = "net-1".parse().unwrap();
     let name = |entry: &InstanceEntry| bucket(&node, entry).to_string();
     let mut entry = entry(Role::Backup);
-    entry.configured_group = Some("web/front".into());
-    assert_eq!(name(&entry), "group:web~2Ffront");
-    let mut config = example();
-    config.origin = Origin::Neutron;
-    entry.instance = Arc::new(config);
-    assert_eq!(name(&entry), "router:A");
-    let mut config = example();
-    let mut vrrp = (*config.vrrp).clone();
-    vrrp.vrid = None;
-    config.vrrp = Arc::new(vrrp);
-    let alone = InstanceEntry { configured_group: None, instance: Arc::new(config), ..entry };
-    assert_eq!(name(&alone), "alone:net-1:A");
+    for (group, expected) in [
+        ("group:web~2Ffront", "group:web~2Ffront"),
+        ("router:A", "router:A"),
+        ("vrrp:ipv4:-:192.0.2.1", "vrrp:ipv4:-"),
+        ("alone:net-1:A", "alone:net-1:A"),
+    ] {
+        entry.group = group.into();
+        assert_eq!(name(&entry), expected);
+    }
 }
 
 #[test]

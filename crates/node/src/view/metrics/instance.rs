@@ -76,10 +76,9 @@ pub(super) fn emit_with(
     emit: &mut EmitSample<'_>,
 ) {
     let config = &entry.instance;
-    let group = entry.group();
     let netns = config.netns.as_ref().map_or("", |netns| netns.as_str());
     let labels = [
-        ("vrrp_group", &*group),
+        ("vrrp_group", &*entry.group),
         ("vrrp_instance", config.id.as_str()),
         ("netns", netns),
         extra.unwrap_or_default(),

@@ -46,7 +46,7 @@ fn context(config: &Config) -> ApiContext {
 #[test]
 fn an_instance_has_its_role_as_a_number_and_as_a_state_set() {
     let snapshot = metrics(&context(&Config::default()));
-    let labels = "vrrp_group=ipv4/1/192.0.2.1 vrrp_instance=A netns=";
+    let labels = "vrrp_group=vrrp:ipv4:1:192.0.2.1 vrrp_instance=A netns=";
     assert_eq!(samples(&snapshot, "vipwatch_role_primary"), [format!("{labels} 1")]);
     let roles = samples(&snapshot, "vipwatch_role");
     assert_eq!(roles.len(), 5);
@@ -93,12 +93,12 @@ fn every_counter_of_the_status_is_a_family() {
 }
 
 #[test]
-fn a_configured_group_replaces_the_default_one() {
+fn the_label_is_the_id_of_the_group() {
     let context = context(&Config::default());
     let id = example().id;
-    context.store.amend(&id, |entry| entry.configured_group = Some("web".into()));
+    context.store.amend(&id, |entry| entry.group = "group:web".into());
     let lines = samples(&metrics(&context), "vipwatch_role_primary");
-    assert_eq!(lines, ["vrrp_group=web vrrp_instance=A netns= 1"]);
+    assert_eq!(lines, ["vrrp_group=group:web vrrp_instance=A netns= 1"]);
 }
 
 #[test]

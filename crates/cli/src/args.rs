@@ -20,6 +20,8 @@ use std::time::Duration;
 use clap::{Args as Arguments, CommandFactory, Parser, Subcommand, ValueEnum};
 use vipwatch_node::config::{octal, span};
 
+use crate::failure::EXIT_CODES;
+
 pub(crate) use self::announce::{AnnounceArgs, AnnounceTarget};
 pub(crate) use self::cluster::{
     ClusterArgs, ClusterBalanceArgs, ClusterCommand, ClusterFindingsArgs, ClusterHistoryArgs,
@@ -42,7 +44,7 @@ pub(crate) use self::top::{ColorChoice, SortKey, TopArgs};
 
 /// Show which virtual addresses this node holds, as the kernel knows them, in every network namespace
 #[derive(Debug, Parser)]
-#[command(name = "vipwatch", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "vipwatch", version, max_term_width = 100, after_help = exit_codes())]
 pub(crate) struct CliArgs {
     #[command(flatten)]
     pub(crate) etcd: EtcdOptions,
@@ -50,16 +52,12 @@ pub(crate) struct CliArgs {
     pub(crate) command: Command,
 }
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  success
-  1  the answer is no: an expectation is not met, there are findings or problems
-  2  wrong usage
-  3  not permitted
-  4  no answer: something is missing, no node is listening, or it does not answer in time
-  5  the node cannot know the answer (drain-check, cluster)
-
-`vipwatch help COMMAND` shows the options and examples of a command.";
+/// The end of the help: the exit codes of all commands.
+fn exit_codes() -> String {
+    let codes = EXIT_CODES.map(|(code, meaning)| format!("  {code}  {meaning}\n"));
+    let help = "`vipwatch help COMMAND` shows the options and examples of a command.";
+    format!("Exit codes:\n{}\n{help}", codes.concat())
+}
 
 const DRAIN_CHECK_ABOUT: &str = "\
 Check whether this node can be taken down without a failover: no primary, nothing pending
@@ -73,8 +71,8 @@ what the node cannot know. It never reports an uncertain role as safe.
 Exit codes:
   0  safe: this node is primary of no instance, and nothing is pending
   1  not safe: addresses are here, a delivery is pending, or no node is primary of an instance
-  4  no answer: no node is listening, or it does not answer in time
-  5  the node cannot know it: a role is unknown, or a finding makes it uncertain";
+  5  the node cannot know it: a role is unknown, or a finding makes it uncertain
+  6  not reachable: no node is listening, or it does not answer in time";
 
 impl CliArgs {
     /// The arguments of this process. If they are wrong, prints the reason and exits.

@@ -31,14 +31,14 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), CommandErro
     let shells = Shells::builtins();
     let Some(completer) = shells.completer(&name) else {
         return Err(CommandError::new(
-            ExitStatus::Missing,
+            ExitStatus::NotFound,
             format!("there is no completion for {name}"),
         ));
     };
     let program = "vipwatch";
     let mut script = Vec::new();
     let written = completer.write_registration("COMPLETE", program, program, program, &mut script);
-    written.map_err(|error| CommandError::new(ExitStatus::Missing, error))?;
+    written.map_err(|error| CommandError::new(ExitStatus::No, error))?;
     let script = String::from_utf8_lossy(&script);
     crate::output::print(&match shell {
         clap_complete::Shell::Zsh => complete_at_first_use(&script),

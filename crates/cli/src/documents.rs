@@ -50,6 +50,14 @@ fn commands(command: &clap::Command, words: &str, found: &mut Vec<(String, Vec<S
 }
 
 #[test]
+fn the_reference_has_every_exit_code() {
+    let reference = read("docs/reference/cli.md");
+    for (code, meaning) in crate::failure::EXIT_CODES {
+        assert!(reference.contains(&format!("| {code} | {meaning} |\n")), "{code}: {meaning}");
+    }
+}
+
+#[test]
 fn the_reference_has_every_command_and_every_option() {
     let reference: String = REFERENCE.iter().map(|path| read(path)).collect();
     let mut found = Vec::new();

@@ -10,20 +10,39 @@ use vipwatch_core::{ErrorChain, escape_untrusted};
 
 use crate::args::OutputOptions;
 
-/// The documented exit codes.
+/// The exit codes of all commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitStatus {
-    /// The answer is no.
+    /// A check failed, or the act did.
     No = 1,
     /// The options are wrong.
     Usage = 2,
-    /// The user has not the needed permission.
+    /// The user lacks the needed permission.
     NotPermitted = 3,
-    /// There is no answer: something is missing, no node is listening, or it does not answer.
-    Missing = 4,
-    /// The node answers, but it cannot know the answer.
+    /// Something that the command names or needs does not exist.
+    NotFound = 4,
+    /// The node, or etcd, cannot know the answer.
     NotKnown = 5,
+    /// The node, the receiver or etcd does not answer.
+    NotReachable = 6,
 }
+
+/// Each exit code with its meaning, for help, manual pages and the reference.
+pub(crate) const EXIT_CODES: [(&str, &str); 7] = [
+    ("0", "success"),
+    (
+        "1",
+        "check failed: an expectation is not met, there are findings or problems, or the act failed",
+    ),
+    ("2", "wrong usage"),
+    ("3", "not permitted"),
+    (
+        "4",
+        "not found: an instance, group, node, silence, namespace or file does not exist, or several match",
+    ),
+    ("5", "cannot know: a fact that the answer needs is missing"),
+    ("6", "not reachable: no node, receiver or etcd is listening, or it does not answer in time"),
+];
 
 /// Prints a warning to standard error; the command continues.
 #[expect(clippy::print_stderr, reason = "errors and warnings are printed here only")]
@@ -85,22 +104,23 @@ impl CommandError {
 
 impl From<&ClientError> for CommandError {
     fn from(error: &ClientError) -> Self {
-        let missing = |hint: &str| Self::new(ExitStatus::Missing, ErrorChain(error)).hint(hint);
+        let unreachable =
+            |hint: &str| Self::new(ExitStatus::NotReachable, ErrorChain(error)).hint(hint);
         match error {
             ClientError::NotPermitted(_) => Self::new(ExitStatus::NotPermitted, error)
                 .hint("run it as root, or as a member of the group in `socket_group`, which changes only with a restart"),
             ClientError::NotListening(_) => {
-                missing("start `vipwatch node`, or give its socket with --socket")
+                unreachable("start `vipwatch node`, or give its socket with --socket")
             }
-            ClientError::TimedOut { .. } => missing(
+            ClientError::TimedOut { .. } => unreachable(
                 "the process hangs or is overloaded: see `systemctl status vipwatch-node`; \
                  `vipwatch status --direct` queries the kernel instead",
             ),
-            ClientError::Io { .. } | ClientError::Closed(_) => missing(
+            ClientError::Io { .. } | ClientError::Closed(_) => unreachable(
                 "see `systemctl status vipwatch-node`; `vipwatch status --direct` queries the kernel instead",
             ),
             ClientError::InvalidAnswer { .. } => {
-                missing("another program, or a node of another version, listens on the socket")
+                unreachable("another program, or a node of another version, listens on the socket")
             }
             ClientError::Problem(problem) => Self::from(&**problem),
         }
@@ -126,7 +146,7 @@ impl CommandError {
             }
             ClientError::NotPermitted(_) | ClientError::Problem(_) => return error.into(),
         };
-        Self::new(ExitStatus::Missing, ErrorChain(error)).hint(hint)
+        Self::new(ExitStatus::NotReachable, ErrorChain(error)).hint(hint)
     }
 }
 
@@ -161,18 +181,18 @@ fn exit_status(code: ErrorCode) -> ExitStatus {
         | ErrorCode::UnknownSilence
         | ErrorCode::NoReceiver
         | ErrorCode::NoHistory
-        | ErrorCode::MethodNotAllowed
-        | ErrorCode::ReadOnly
-        | ErrorCode::UnknownHost
-        | ErrorCode::RequestTimeout
-        | ErrorCode::AmbiguousId
-        | ErrorCode::Internal
+        | ErrorCode::AmbiguousId => ExitStatus::NotFound,
+        ErrorCode::RequestTimeout
         | ErrorCode::NotReady
         | ErrorCode::TooManyConnections
-        | ErrorCode::HistoryUnavailable
         | ErrorCode::AuditTimeout
-        | ErrorCode::ReloadTimeout
-        | ErrorCode::Other => ExitStatus::Missing,
+        | ErrorCode::ReloadTimeout => ExitStatus::NotReachable,
+        ErrorCode::MethodNotAllowed
+        | ErrorCode::ReadOnly
+        | ErrorCode::UnknownHost
+        | ErrorCode::Internal
+        | ErrorCode::HistoryUnavailable
+        | ErrorCode::Other => ExitStatus::No,
     }
 }
 

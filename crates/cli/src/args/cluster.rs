@@ -25,9 +25,10 @@ Every answer names its source, and says since when it is stale if the node has l
 
 Exit codes:
   0  success
-  1  the answer is no: --expect is not met, or there are findings
-  4  no answer: no node or no etcd answers, no cluster is configured, or a name is not known
-  5  the answer cannot be known: the node has lost etcd, or has not read it yet";
+  1  --expect is not met, or there are findings
+  4  not found: no cluster is configured, or a name is not known
+  5  cannot know: the node has lost etcd, or has not read it yet
+  6  not reachable: no node or no etcd answers";
 
 /// `vipwatch cluster`.
 #[derive(Debug, Arguments)]

@@ -151,7 +151,7 @@ impl NodeSettings {
         let message = format!("no vipwatch node is listening on {}", self.config.socket.display());
         let hint =
             format!("{}: if it sets node.socket, give that path with --socket", ErrorChain(error));
-        Err(CommandError::new(ExitStatus::Missing, message).hint(hint))
+        Err(CommandError::new(ExitStatus::NotReachable, message).hint(hint))
     }
 }
 
@@ -159,7 +159,7 @@ impl NodeSettings {
 fn unreadable(file: &Path, error: &std::io::Error) -> CommandError {
     let code = match error.kind() {
         ErrorKind::PermissionDenied => ExitStatus::NotPermitted,
-        ErrorKind::NotFound => ExitStatus::Missing,
+        ErrorKind::NotFound => ExitStatus::NotFound,
         _ => ExitStatus::No,
     };
     CommandError::new(code, format!("cannot read {}: {error}", file.display()))
@@ -173,7 +173,7 @@ pub(crate) fn config_error(error: &ConfigError) -> CommandError {
         ConfigError::Read { .. }
         | ConfigError::TargetSecrets(_)
         | ConfigError::StateDir { .. }
-        | ConfigError::Socket(_) => ExitStatus::Missing,
+        | ConfigError::Socket(_) => ExitStatus::NotFound,
         ConfigError::Exposed(_) | ConfigError::Readable(_) => ExitStatus::NotPermitted,
         ConfigError::Invalid(_) => ExitStatus::No,
     };

@@ -121,7 +121,7 @@ fn failure(error: &AnnounceError) -> CommandError {
     let message = ErrorChain(error);
     match error {
         AnnounceError::Netns(NetnsError::Missing(_)) => {
-            CommandError::new(ExitStatus::Missing, message)
+            CommandError::new(ExitStatus::NotFound, message)
                 .hint("`ip netns list` shows the namespaces")
         }
         AnnounceError::Netns(NetnsError::Enter { .. }) => {
@@ -134,7 +134,7 @@ fn failure(error: &AnnounceError) -> CommandError {
         AnnounceError::Netns(_)
         | AnnounceError::Open(_)
         | AnnounceError::Snapshot(_)
-        | AnnounceError::Work(_) => CommandError::new(ExitStatus::Missing, message),
+        | AnnounceError::Work(_) => CommandError::new(ExitStatus::No, message),
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn run(options: &DoctorArgs) -> Result<(), CommandError> {
         print_containers(options.query.output(), &answer.containers);
     }
     if answer.source == AnswerSource::Kernel && !is_direct {
-        let error = CommandError::new(ExitStatus::Missing, "no vipwatch node runs here");
+        let error = CommandError::new(ExitStatus::NotReachable, "no vipwatch node runs here");
         return Err(error.hint("start it (`systemctl start vipwatch-node`); with --direct, the exit code tells only whether there are findings"));
     }
     check(&answer, options.fail_on)
@@ -71,7 +71,7 @@ impl FindingSelection {
         if !self.has_ids() || answer.instances > 0 {
             return Ok(());
         }
-        let error = CommandError::new(ExitStatus::Missing, "no instance matches");
+        let error = CommandError::new(ExitStatus::NotFound, "no instance matches");
         Err(error.hint("`vipwatch status` lists the instances of this node"))
     }
 }
@@ -164,7 +164,7 @@ mod tests {
         let mut list = samples::findings();
         list.instances = 0;
         let named = FindingSelection::of_ids(&["wbe"]);
-        assert_eq!(named.check_match(&list).unwrap_err().code, ExitStatus::Missing);
+        assert_eq!(named.check_match(&list).unwrap_err().code, ExitStatus::NotFound);
         assert!(
             FindingSelection::of_ids(&[]).check_match(&list).is_ok(),
             "a node without instances"

@@ -22,7 +22,7 @@ use crate::failure::{CommandError, ExitStatus};
 
 pub(crate) fn run(options: &HookRunnerArgs) -> Result<(), CommandError> {
     vipwatch_node::panic::exit_on_panic();
-    let failed = |error: io::Error| CommandError::new(ExitStatus::Missing, error);
+    let failed = |error: io::Error| CommandError::new(ExitStatus::No, error);
     // ORDER: before the process opens a file, which could get the same descriptor number.
     let passed = inherited();
     let signals = RunnerSignals::block().map_err(failed)?;
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &HookRunnerArgs) -> Result<(), CommandError> {
     };
     let runner = Runner::new(source, options.config.as_deref(), signals);
     let ended = runner.and_then(Runner::run);
-    ended.map_err(|error| CommandError::new(ExitStatus::Missing, ErrorChain(&error)))
+    ended.map_err(|error| CommandError::new(ExitStatus::No, ErrorChain(&error)))
 }
 
 /// The socket to the node, on another descriptor than standard input, which the programs of hooks would inherit.
@@ -66,7 +66,7 @@ fn allowed_accounts(options: &HookRunnerArgs) -> Result<AllowedAccounts, Command
 fn checked(passed: Option<OwnedFd>) -> Result<OwnedFd, CommandError> {
     let missing = || {
         let text = "the service manager has passed no socket to the hook runner";
-        CommandError::new(ExitStatus::Missing, text)
+        CommandError::new(ExitStatus::NotFound, text)
             .hint("start vipwatch-hook-runner.socket; a node without --hook-runner starts its own")
     };
     let listener = passed.ok_or_else(missing)?;

@@ -103,18 +103,18 @@ fn failure(error: &NodeError) -> CommandError {
             CommandError::new(ExitStatus::NotPermitted, message)
                 .hint("run it as root, or set other paths with --state-dir and --socket")
         }
-        NodeError::StateDir { .. } => CommandError::new(ExitStatus::Missing, message)
+        NodeError::StateDir { .. } => CommandError::new(ExitStatus::NotFound, message)
             .hint("set another directory with --state-dir"),
         NodeError::Listen(_) => {
             CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
         }
         NodeError::ApiServer(ApiServerError::Socket(ListenError::NotASocket(_))) => {
-            CommandError::new(ExitStatus::Missing, message)
+            CommandError::new(ExitStatus::No, message)
                 .hint("remove it, or set another path with --socket")
         }
         NodeError::ApiServer(ApiServerError::Tcp { source, .. }) => tcp_failure(message, source),
         NodeError::ApiServer(ApiServerError::WebFiles { source }) => {
-            let failure = CommandError::new(ExitStatus::Missing, message);
+            let failure = CommandError::new(ExitStatus::NotFound, message);
             match source.downcast_ref::<WebFileError>() {
                 Some(error) => failure.hint(error.hint()),
                 None => failure,
@@ -126,7 +126,7 @@ fn failure(error: &NodeError) -> CommandError {
             ListenError::Listen { .. } | ListenError::Lost(_),
         ))
         | NodeError::StartWorker(_)
-        | NodeError::Wait(_) => CommandError::new(ExitStatus::Missing, message),
+        | NodeError::Wait(_) => CommandError::new(ExitStatus::No, message),
     }
 }
 
@@ -142,10 +142,10 @@ fn tcp_failure(message: ErrorChain<'_>, source: &io::Error) -> CommandError {
             "a port below 1024 needs root or CAP_NET_BIND_SERVICE; set a higher port in web.listen",
         ),
         ErrorKind::AddrNotAvailable => (
-            ExitStatus::Missing,
+            ExitStatus::NotFound,
             "this machine does not have the address: correct web.listen, or start the node after the network",
         ),
-        _ => (ExitStatus::Missing, "set another address in web.listen"),
+        _ => (ExitStatus::No, "set another address in web.listen"),
     };
     CommandError::new(status, message).hint(hint)
 }

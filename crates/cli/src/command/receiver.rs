@@ -88,13 +88,13 @@ impl ServeArgs {
 
 pub(super) fn unknown_account(name: &str, kind: AccountKind) -> CommandError {
     let message = format!("there is no {} {name:?}: it is not in {}", kind.word(), kind.file());
-    CommandError::new(ExitStatus::Missing, message)
+    CommandError::new(ExitStatus::NotFound, message)
         .hint("a numeric id is accepted without a lookup")
 }
 
 fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     vipwatch_node::panic::exit_on_panic();
-    let failed = |error: std::io::Error| CommandError::new(ExitStatus::Missing, error);
+    let failed = |error: std::io::Error| CommandError::new(ExitStatus::No, error);
     let StartupFds { listen_source, signals } = StartupFds::take().map_err(failed)?;
     // Each monitor that reports has a connection.
     raise_file_limit();
@@ -105,7 +105,7 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     create_state_dir(&config.state_dir)?;
     check_socket_directory(options, &settings)?;
     let service_context = ServiceContext::standalone(&config)
-        .map_err(|error| CommandError::new(ExitStatus::Missing, ErrorChain(&error)))?;
+        .map_err(|error| CommandError::new(ExitStatus::No, ErrorChain(&error)))?;
     let config = Config { receiver: Some(settings.clone()), ..config };
     let reload_requests = ReloadRequests::new().map_err(failed)?;
     let context = ApiContext {
@@ -141,7 +141,7 @@ fn create_state_dir(directory: &Path) -> Result<(), CommandError> {
     };
     let code = match error.kind() {
         ErrorKind::PermissionDenied => ExitStatus::NotPermitted,
-        _ => ExitStatus::Missing,
+        _ => ExitStatus::NotFound,
     };
     let message = format!("cannot use {}: {error}", directory.display());
     Err(CommandError::new(code, message).hint("set another directory with --state-dir"))
@@ -156,7 +156,7 @@ fn check_socket_directory(
     let (Some(directory), None) = (missing, &options.socket) else { return Ok(()) };
     let message = format!("there is no directory {}", directory.display());
     let hint = "set Neutron's state_path with --state-path, or the socket with --socket";
-    Err(CommandError::new(ExitStatus::Missing, message).hint(hint))
+    Err(CommandError::new(ExitStatus::NotFound, message).hint(hint))
 }
 
 /// The options and the configuration in force, which a reload replaces.
@@ -222,7 +222,7 @@ fn run_until_stopped(
             }
         }
     }
-    Err(CommandError::new(ExitStatus::Missing, "the receiver has ended; see the log"))
+    Err(CommandError::new(ExitStatus::No, "the receiver has ended; see the log"))
 }
 
 impl SettingsInForce<'_> {
@@ -292,7 +292,7 @@ pub(super) fn receiver_error(error: &ReceiverError) -> CommandError {
                 .hint("a node with [receiver] also runs one; set another directory with --state-dir")
         }
         ReceiverError::Listen(_) | ReceiverError::Journal(_) | ReceiverError::Start(_) => {
-            CommandError::new(ExitStatus::Missing, message)
+            CommandError::new(ExitStatus::No, message)
         }
     }
 }

@@ -226,7 +226,7 @@ fn has_colors(choice: ColorChoice) -> bool {
 }
 
 fn start_error(error: &std::io::Error) -> CommandError {
-    CommandError::new(ExitStatus::Missing, format!("cannot start top: {error}"))
+    CommandError::new(ExitStatus::No, format!("cannot start top: {error}"))
 }
 
 #[cfg(test)]

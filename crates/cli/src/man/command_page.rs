@@ -14,15 +14,6 @@ const FILES: [(&str, &str); 4] = [
     ("/var/lib/vipwatch/", "The history of the node and the journal of the receiver."),
 ];
 
-const EXIT_CODES: [(&str, &str); 6] = [
-    ("0", "Success."),
-    ("1", "The answer is no: an expectation is not met, or there are findings or problems."),
-    ("2", "Wrong usage."),
-    ("3", "Not permitted."),
-    ("4", "No answer: something is missing, no node is listening, or it does not answer in time."),
-    ("5", "The node cannot know the answer (drain-check)."),
-];
-
 /// The name of the page: `vipwatch`, `vipwatch-status`, `vipwatch-config-check`.
 pub(super) fn page_name(command: &Command) -> String {
     command.get_bin_name().unwrap_or(command.get_name()).replace(' ', "-")
@@ -50,7 +41,7 @@ pub(super) fn page(command: &Command) -> Roff {
     if name == "vipwatch-node" || name == "vipwatch-receiver" {
         signals(&mut page);
     }
-    list(&mut page, "EXIT STATUS", &EXIT_CODES);
+    list(&mut page, "EXIT STATUS", &crate::failure::EXIT_CODES);
     environment(&mut page, command);
     list(&mut page, "FILES", &FILES);
     see_also(&mut page, command, &name);

@@ -125,7 +125,7 @@ fn a_group_member_uses_every_query_command_without_reading_the_configuration() {
     // When no node runs, the hint says that the unreadable configuration may name another socket.
     assert!(node.stop().success());
     let output = query(&[GROUP], &["status"]);
-    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert_eq!(output.status.code(), Some(6), "{output:?}");
     let printed = text(&output);
     assert!(
         printed.contains("no vipwatch node is listening on /run/vipwatch/node.sock"),

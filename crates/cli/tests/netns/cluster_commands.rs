@@ -183,6 +183,6 @@ fn without_a_node_the_etcd_of_the_configuration_answers_and_the_command_says_so(
     etcd.kill(0);
     watch.wait_for_line(&["etcd  stale"]);
     let (code, text) = run(fixture, &["cluster", "status"]);
-    assert_eq!(code, 4, "{text}");
+    assert_eq!(code, 6, "{text}");
     assert!(text.contains("reading etcd at") && text.contains("cannot connect to"), "{text}");
 }

@@ -155,7 +155,7 @@ fn a_command_without_a_node_says_that_the_kernel_answered() {
     assert!(note.starts_with(&expected), "a script must notice that no node runs: {note}");
     for args in [&["targets"][..], &["findings"], &["silence", "list"], &["version"]] {
         let output = fixture.run(args);
-        assert_eq!(output.status.code(), Some(4), "{args:?}: {output:?}");
+        assert_eq!(output.status.code(), Some(6), "{args:?}: {output:?}");
     }
 }
 
@@ -175,8 +175,8 @@ fn the_exit_code_of_doctor_tells_a_missing_node_from_a_healthy_one() {
     assert_eq!((code(&["doctor"]), code(&["findings"])), (Some(0), Some(0)));
     assert_eq!(names(&["doctor", "--direct"]), [""; 0], "it is not known whether a node runs");
     assert!(node.stop().success());
-    assert_eq!((code(&["doctor"]), code(&["findings"])), (Some(4), Some(4)));
-    assert_eq!(code(&["doctor", "--fail-on", "critical", "-q"]), Some(4));
+    assert_eq!((code(&["doctor"]), code(&["findings"])), (Some(6), Some(6)));
+    assert_eq!(code(&["doctor", "--fail-on", "critical", "-q"]), Some(6));
     assert_eq!(names(&["doctor"]), ["node-not-running"]);
     let printed = fixture.run_text(&["doctor"]);
     assert!(printed.contains("systemctl start vipwatch-node"), "{printed}");
@@ -191,7 +191,7 @@ fn a_node_that_hangs_is_an_error_and_not_an_answer_from_the_kernel() {
     node.signal(Signal::STOP);
     for args in [&["status"][..], &["doctor"], &["history"], &["watch"], &["version"]] {
         let output = fixture.run(args);
-        assert_eq!(output.status.code(), Some(4), "{args:?}: {output:?}");
+        assert_eq!(output.status.code(), Some(6), "{args:?}: {output:?}");
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(
             error.contains("no answer on") && error.contains("within 3 s"),

@@ -166,15 +166,15 @@ fn a_node_that_is_dead_or_hangs_gives_no_answer() {
     netns.ip(ADD_VIP);
     let node = fixture.start();
     node.signal(Signal::STOP);
-    assert_eq!(drain_check(&fixture, &[]).0, Some(4), "a node that hangs");
+    assert_eq!(drain_check(&fixture, &[]).0, Some(6), "a node that hangs");
     node.signal(Signal::CONT);
     let mut waiting = WaitingCommand::new(&fixture, "20s");
     waiting.wait_for_progress("waiting");
     node.kill();
     waiting.wait_for_progress("connecting again");
-    assert_eq!(drain_check(&fixture, &[]).0, Some(4), "a node that is dead");
-    assert_eq!(drain_check(&fixture, &["--wait", "5m"]).0, Some(4), "nothing to wait for");
-    assert_eq!(waiting.exit_code(), Some(4), "the node did not come back");
+    assert_eq!(drain_check(&fixture, &[]).0, Some(6), "a node that is dead");
+    assert_eq!(drain_check(&fixture, &["--wait", "5m"]).0, Some(6), "nothing to wait for");
+    assert_eq!(waiting.exit_code(), Some(6), "the node did not come back");
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn reload_without_a_node_says_what_to_do() {
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     fixture.configure("");
     let output = fixture.run(&["reload"]);
-    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert_eq!(output.status.code(), Some(6), "{output:?}");
     assert!(stderr(&output).contains("hint: start `vipwatch node`"), "{}", stderr(&output));
 }
 

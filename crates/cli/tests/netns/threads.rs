@@ -131,7 +131,7 @@ fn the_watchdog_is_not_fed_while_a_thread_makes_no_progress() {
         fixture.wait_for_log(&line);
         for command in ["doctor", "findings"] {
             let output = fixture.run(&[command]);
-            assert_eq!(output.status.code(), Some(4), "{command}, {thread}: {output:?}");
+            assert_eq!(output.status.code(), Some(6), "{command}, {thread}: {output:?}");
         }
         let _ = node.notices();
         stays(period, "no watchdog message", || !is_fed());
@@ -155,7 +155,7 @@ fn the_api_refuses_the_published_state_while_the_main_loop_hangs() {
     assert_eq!(status().problem(), (503, "not-ready"));
     assert_eq!(curl(&fixture, &[], "/healthz").problem(), (503, "not-ready"));
     assert_eq!(curl(&fixture, &[], "/v1/version").status, 200);
-    assert_eq!(fixture.run(&["doctor"]).status.code(), Some(4), "no answer is not a healthy node");
+    assert_eq!(fixture.run(&["doctor"]).status.code(), Some(6), "no answer is not a healthy node");
     let output =
         output_of(Command::new(PROGRAM).args(["status", "--socket"]).arg(fixture.socket()));
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -114,7 +114,7 @@ fn without_a_node_top_ends_with_the_usual_error() {
     let lab = Lab::new();
     let fixture = node_fixture(&lab);
     let mut top = start_top(&fixture, &[]);
-    assert_eq!(top.end().code(), Some(4));
+    assert_eq!(top.end().code(), Some(6));
     let text = top.text();
     assert!(text.contains("no vipwatch node is listening on"), "{text}");
     assert!(!String::from_utf8_lossy(top.written()).contains("\u{1b}[?1049h"), "{text}");

@@ -15,7 +15,7 @@ pub(super) fn check_configured(basis: &ClusterBasis) -> Result<(), CommandError>
         ClusterConnectionState::Off => {
             let message = "no cluster is configured on this node";
             let hint = "set `endpoints` in [cluster] of the node's configuration, or give the address of etcd with --etcd";
-            Err(CommandError::new(ExitStatus::Missing, message).hint(hint))
+            Err(CommandError::new(ExitStatus::NotFound, message).hint(hint))
         }
     }
 }

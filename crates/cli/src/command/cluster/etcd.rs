@@ -129,7 +129,7 @@ fn password(file: &Path) -> Result<EtcdPassword, CommandError> {
     let unreadable = |error: std::io::Error| {
         let code = match error.kind() {
             std::io::ErrorKind::PermissionDenied => ExitStatus::NotPermitted,
-            _ => ExitStatus::Missing,
+            _ => ExitStatus::NotFound,
         };
         CommandError::new(code, format!("cannot read the password in {}: {error}", file.display()))
     };
@@ -145,7 +145,7 @@ fn password(file: &Path) -> Result<EtcdPassword, CommandError> {
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() {
         let message = format!("the file {} has no password", file.display());
-        return Err(CommandError::new(ExitStatus::Missing, message));
+        return Err(CommandError::new(ExitStatus::NotFound, message));
     }
     Ok(EtcdPassword::new(text.to_owned()))
 }
@@ -244,6 +244,6 @@ mod tests {
         assert_eq!(error.code, ExitStatus::NotPermitted);
         assert!(error.hint.unwrap().starts_with("run `chmod 600"));
         let error = password(&directory.path().join("none")).unwrap_err();
-        assert_eq!(error.code, ExitStatus::Missing);
+        assert_eq!(error.code, ExitStatus::NotFound);
     }
 }

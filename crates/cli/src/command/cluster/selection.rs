@@ -120,13 +120,13 @@ pub(super) fn check_nodes<'n>(
         Some(name) => {
             let message = format!("there is no node {name:?} in the cluster");
             let hint = "`vipwatch cluster nodes` lists the nodes";
-            Err(CommandError::new(ExitStatus::Missing, message).hint(hint))
+            Err(CommandError::new(ExitStatus::NotFound, message).hint(hint))
         }
     }
 }
 
 fn unknown(message: String) -> CommandError {
-    CommandError::new(ExitStatus::Missing, message)
+    CommandError::new(ExitStatus::NotFound, message)
         .hint("`vipwatch cluster status` lists the groups; a node with view = \"own\" knows only those of its instances")
 }
 

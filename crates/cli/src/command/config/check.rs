@@ -100,10 +100,10 @@ fn check_error(error: &CheckError) -> CommandError {
     let error = match error {
         CheckError::Config(error) => error,
         CheckError::ClusterFile(error) => {
-            return CommandError::new(ExitStatus::Missing, ErrorChain(error)).hint(error.hint());
+            return CommandError::new(ExitStatus::NotFound, ErrorChain(error)).hint(error.hint());
         }
         CheckError::WebFile(error) => {
-            return CommandError::new(ExitStatus::Missing, ErrorChain(error)).hint(error.hint());
+            return CommandError::new(ExitStatus::NotFound, ErrorChain(error)).hint(error.hint());
         }
     };
     let mut failure = config_error(error);

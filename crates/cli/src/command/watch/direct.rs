@@ -73,7 +73,7 @@ pub(super) fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), Co
             }
         }
         update = follower.wait().map_err(|error| {
-            CommandError::new(ExitStatus::Missing, format!("cannot wait for events: {error}"))
+            CommandError::new(ExitStatus::No, format!("cannot wait for events: {error}"))
         })?;
     }
 }

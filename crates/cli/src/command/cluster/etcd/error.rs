@@ -26,7 +26,7 @@ pub(super) fn read_error(
     origin: SettingsOrigin,
 ) -> CommandError {
     let ReadError::Etcd(etcd) = error else {
-        return CommandError::new(ExitStatus::Missing, ErrorChain(error));
+        return CommandError::new(ExitStatus::No, ErrorChain(error));
     };
     let code = match etcd.kind() {
         EtcdErrorKind::Settings => match etcd {
@@ -41,7 +41,7 @@ pub(super) fn read_error(
         | EtcdErrorKind::NoSpace
         | EtcdErrorKind::Lease
         | EtcdErrorKind::Compacted
-        | EtcdErrorKind::Rejected => ExitStatus::Missing,
+        | EtcdErrorKind::Rejected => ExitStatus::NotReachable,
     };
     let failure = CommandError::new(code, ErrorChain(error));
     let hint = match origin {
@@ -59,7 +59,7 @@ pub(super) fn read_error(
 fn file_status(error: &FileProtectionError) -> ExitStatus {
     match error.io_kind() {
         Some(std::io::ErrorKind::PermissionDenied) => ExitStatus::NotPermitted,
-        _ => ExitStatus::Missing,
+        _ => ExitStatus::NotFound,
     }
 }
 
@@ -68,7 +68,7 @@ pub(super) fn file_error(error: &EtcdFileError) -> CommandError {
     let code = match &error.source {
         ProtectedFileError::File(source) => file_status(source),
         ProtectedFileError::NoCredentials | ProtectedFileError::NoSuchCredential(_) => {
-            ExitStatus::Missing
+            ExitStatus::NotFound
         }
     };
     let failure = CommandError::new(code, ErrorChain(error));
@@ -130,7 +130,7 @@ pub(super) fn empty_domain(
     origin: SettingsOrigin,
 ) -> CommandError {
     let failure = CommandError::new(
-        ExitStatus::Missing,
+        ExitStatus::NotFound,
         format!("no node has published in the domain {domain} of this etcd"),
     );
     let other = match origin {

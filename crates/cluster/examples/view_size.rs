@@ -44,7 +44,7 @@ fn main() {
 
 fn measure_evaluator(lab: &mut Lab, groups: usize, recent: usize) {
     let before = anonymous_memory();
-    let mut evaluator = Evaluator::new(EvaluatorSettings::default(), &name(NODES[0]), []);
+    let mut evaluator = Evaluator::new(EvaluatorSettings::default(), &name(NODES[0]), None, []);
     let mut evaluate = |lab: &Lab, second| {
         let begin = Instant::now();
         let now = Moment::new(Duration::from_secs(second));

@@ -28,7 +28,10 @@ use vipwatch_core::finding::FindingSettle;
 use vipwatch_core::flapping::FLAP_SPAN;
 use vipwatch_core::{FindingKind, InstanceId, Moment};
 
-use self::condition::{ConditionContext, advert_interval, conditions, unconfirmed_claims};
+use self::condition::{
+    ConditionContext, FindingCondition, absent_claims, advert_interval, conditions,
+    unconfirmed_claims,
+};
 use self::lost_node::LostNodes;
 use self::neutron::NeutronAnswers;
 use self::open::{ClusterFindingSubject, OpenClusterFindings, SettledCondition};
@@ -137,16 +140,20 @@ pub struct Evaluator {
     serial: ViewSerial,
     /// Since when the view has followed etcd without interruption; `None` while it is stale.
     connected: Option<Moment>,
+    /// Whether all groups are to be evaluated: at the beginning, and after an interruption.
+    is_new_connection: bool,
     has_two_nodes: bool,
     /// The time of the first evaluation.
     first: Option<Moment>,
 }
 
 impl Evaluator {
-    /// An evaluator on the node `reporter`, which continues the findings that are open.
+    /// An evaluator on the node `reporter`, which continues the findings that are open. `connected`: since when the view
+    /// follows etcd; `None` for a view that begins to do so.
     pub fn new(
         settings: EvaluatorSettings,
         reporter: &ClusterName,
+        connected: Option<Moment>,
         open: impl IntoIterator<Item = FindingRecord>,
     ) -> Self {
         Self {
@@ -159,7 +166,8 @@ impl Evaluator {
             shared: SharedAddresses::default(),
             neutron: NeutronAnswers::default(),
             serial: ViewSerial::default(),
-            connected: None,
+            connected,
+            is_new_connection: true,
             has_two_nodes: false,
             first: None,
         }
@@ -169,6 +177,7 @@ impl Evaluator {
     /// evaluation.
     pub fn interrupt(&mut self) {
         self.connected = None;
+        self.is_new_connection = true;
         for track in self.buckets.values_mut() {
             track.forget_pending();
         }
@@ -211,7 +220,7 @@ impl Evaluator {
         time: EvaluationTime,
     ) -> Vec<ClusterFindingChange> {
         self.first.get_or_insert(time.now);
-        let is_new_connection = self.connected.is_none();
+        let is_new_connection = std::mem::take(&mut self.is_new_connection);
         let connected = *self.connected.get_or_insert(time.now);
         let mut changes: Vec<ClusterFindingChange> = self.open.close_duplicates(time).collect();
         let grace_end = connected + self.settings.lease;
@@ -336,6 +345,11 @@ impl Evaluator {
         {
             conditions.extend(unconfirmed_claims(group));
         }
+        if !conditions.iter().any(|one| one.kind == FindingKind::ClusterTwoPrimaries) {
+            conditions.extend(self.absent_claims(group, track, now));
+        } else {
+            track.forget_absence();
+        }
         track.keep_pending(&conditions, now);
         let advert = advert_interval(group);
         let mut settled = Vec::new();
@@ -359,6 +373,27 @@ impl Evaluator {
         }
         settled.extend(self.neutron_condition(group, now));
         settled
+    }
+
+    /// The claims of an open split that nobody can confirm or deny: they continue for one lease after a node has gone.
+    fn absent_claims(
+        &mut self,
+        group: &Group,
+        track: &mut GroupTrack,
+        now: Moment,
+    ) -> Option<FindingCondition> {
+        let subject = ClusterFindingSubject::group(FindingKind::ClusterTwoPrimaries, &group.id);
+        let open = self.open.condition(&subject)?;
+        let Some(condition) = absent_claims(group, &open.nodes) else {
+            track.forget_absence();
+            return None;
+        };
+        let end = track.absent_since(now) + self.settings.lease;
+        if end <= now {
+            return None;
+        }
+        self.schedule.add(end, &group.bucket);
+        Some(condition)
     }
 
     /// The difference from Neutron, if it is settled or has an open finding. The finding of an earlier reporter stays until

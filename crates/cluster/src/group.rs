@@ -12,12 +12,13 @@ mod shared;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use vipwatch_api::{ClusterNodeState, GroupState, RoleKind};
+use vipwatch_api::{ClusterNodeState, FindingKind, GroupState, RoleKind};
+use vipwatch_core::finding::DrainEffect;
 
 pub(crate) use self::addresses::{compared as compared_addresses, naming_address};
 pub(crate) use self::shared::SharedAddresses;
 use crate::key::{Bucket, ClusterName};
-use crate::record::RoleRecord;
+use crate::record::{ReceivedAdverts, RoleRecord};
 use crate::view::{ClusterView, RoleView};
 
 /// An instance of a group.
@@ -44,6 +45,28 @@ impl GroupMember {
     /// Whether the instance holds an address of the group, as far as is known.
     pub fn has_claim(&self) -> bool {
         matches!(self.record.role, RoleKind::Primary | RoleKind::Partial)
+    }
+
+    /// Whether the node is alive, and its instance is ready to take over: it is `backup`, and no local finding says that it
+    /// cannot, such as a keepalived that does not run.
+    pub fn is_ready(&self) -> bool {
+        self.is_live() && self.record.role == RoleKind::Backup && self.obstacles().next().is_none()
+    }
+
+    /// The local findings that say that the instance cannot take over.
+    pub fn obstacles(&self) -> impl Iterator<Item = &str> {
+        let names = self.record.findings.iter().map(String::as_str);
+        names.filter(|name| {
+            let kind = FindingKind::from_name(name);
+            kind.is_some_and(|kind| kind.drain() == DrainEffect::CannotTakeOver)
+        })
+    }
+
+    /// Whether a live backup receives the adverts of a primary, which may be on a node that the cluster does not know.
+    pub fn hears_primary(&self) -> bool {
+        self.is_live()
+            && self.record.role == RoleKind::Backup
+            && self.record.adverts == ReceivedAdverts::Other
     }
 
     /// Whether the node has confirmed its roles after it knew the change with this revision.
@@ -113,7 +136,7 @@ impl Group {
     }
 
     /// Whether instances of two nodes are known. Else the primary may be on a node without vipwatch.
-    fn has_two_nodes(&self) -> bool {
+    pub(crate) fn has_two_nodes(&self) -> bool {
         self.members.iter().any(|member| member.node != self.members[0].node)
     }
 
@@ -123,6 +146,7 @@ impl Group {
             return GroupState::Ambiguous;
         }
         match self.claims().count() {
+            0 if self.members.iter().any(GroupMember::hears_primary) => GroupState::Unknown,
             0 if self.has_two_nodes() && self.members.iter().all(is_certainly_not_primary) => {
                 GroupState::NoPrimary
             }
@@ -135,7 +159,7 @@ impl Group {
 }
 
 /// Whether a live node says that it does not hold an address.
-fn is_certainly_not_primary(member: &GroupMember) -> bool {
+pub(crate) fn is_certainly_not_primary(member: &GroupMember) -> bool {
     member.is_live() && matches!(member.record.role, RoleKind::Backup | RoleKind::Fault)
 }
 

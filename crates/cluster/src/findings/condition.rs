@@ -6,11 +6,10 @@ mod settings;
 
 use std::time::Duration;
 
-use vipwatch_api::RoleKind;
 use vipwatch_core::FindingKind;
 use vipwatch_core::finding::FindingEvidence;
 
-pub(super) use self::claims::unconfirmed_claims;
+pub(super) use self::claims::{absent_claims, unconfirmed_claims};
 use super::{EvaluatorSettings, evidence};
 use crate::group::{Ambiguity, Group, GroupMember};
 use crate::record::Confidence;
@@ -177,9 +176,4 @@ pub(super) fn listed(names: &[String]) -> String {
         [one] => one.clone(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
-}
-
-/// Whether a live node says that it is ready to take over.
-fn is_live_backup(member: &GroupMember) -> bool {
-    member.is_live() && member.record.role == RoleKind::Backup
 }

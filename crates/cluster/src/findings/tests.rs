@@ -86,7 +86,7 @@ impl Evaluation {
 }
 
 fn new_evaluator(open: impl IntoIterator<Item = FindingRecord>) -> Evaluator {
-    Evaluator::new(EvaluatorSettings::default(), &"a".parse().unwrap(), open)
+    Evaluator::new(EvaluatorSettings::default(), &"a".parse().unwrap(), None, open)
 }
 
 /// `+` opened, `~` changed, `-` closed, with the name of the finding without its first part.

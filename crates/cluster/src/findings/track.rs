@@ -80,6 +80,8 @@ struct TrackDetail {
     changes: VecDeque<Moment>,
     /// The conditions that hold, each with the time since when.
     pending: Vec<(FindingKind, Moment)>,
+    /// Since when a node of an open split is stopped or lost; `None` if all are live.
+    absent: Option<Moment>,
 }
 
 impl GroupTrack {
@@ -116,8 +118,20 @@ impl GroupTrack {
         let holds = |kind| conditions.iter().any(|condition| condition.kind == kind);
         detail.pending.retain(|(kind, _)| holds(*kind));
         detail.changes.retain(|at| now.since(*at) < FLAP_SPAN);
-        if detail.pending.is_empty() && detail.changes.is_empty() {
+        if detail.pending.is_empty() && detail.changes.is_empty() && detail.absent.is_none() {
             self.detail = None;
+        }
+    }
+
+    /// Since when a node of an open split is stopped or lost; from `now` on if it was live before.
+    pub(super) fn absent_since(&mut self, now: Moment) -> Moment {
+        *self.detail.get_or_insert_default().absent.get_or_insert(now)
+    }
+
+    /// All nodes of the split are live, or it is over.
+    pub(super) fn forget_absence(&mut self) {
+        if let Some(detail) = &mut self.detail {
+            detail.absent = None;
         }
     }
 

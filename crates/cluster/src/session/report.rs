@@ -130,7 +130,8 @@ impl Worker {
         self.follow_ranges(link.connection).await?;
         let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let settings = &self.settings.evaluator;
-        let work = ReporterWork::new(&view, settings, &self.settings.node, revision);
+        let work =
+            ReporterWork::new(&view, settings, &self.settings.node, revision, self.connected_at);
         drop(view);
         add(&self.shared.counters.elections, 1);
         tracing::info!("this node reports the findings of the cluster");
@@ -229,7 +230,7 @@ impl Worker {
     }
 
     /// The time since the start of the session.
-    fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> Moment {
         Moment::new(self.origin.elapsed())
     }
 }

@@ -111,13 +111,14 @@ impl FindingBatch {
 }
 
 impl ReporterWork {
-    /// Continues the findings of the reporter before. Their records are those of any client of etcd: an opening is delivered when
+    /// Continues the findings of the reporter before, in a view that follows etcd since `connected`. Their records are those of any client of etcd: an opening is delivered when
     /// this reporter has found the condition itself, and an end without words of the record.
     pub(super) fn new(
         view: &ClusterView,
         settings: &EvaluatorSettings,
         node: &ClusterName,
         create_revision: i64,
+        connected: Moment,
     ) -> Self {
         let open: Vec<FindingRecord> = view.findings().cloned().collect();
         let ended = view.closed_findings().filter(|record| !is_notified(record));
@@ -134,7 +135,7 @@ impl ReporterWork {
             changed: BTreeSet::new(),
             surplus: BTreeSet::new(),
             ready: Vec::new(),
-            evaluator: Evaluator::new(settings.clone(), node, open),
+            evaluator: Evaluator::new(settings.clone(), node, Some(connected), open),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use vipwatch_api::{ClusterConnectionState, ClusterScope, Timestamp};
-use vipwatch_core::ErrorChain;
+use vipwatch_core::{ErrorChain, Moment};
 
 use super::conflict::Conflicts;
 use super::counters::add;
@@ -58,6 +58,8 @@ pub(super) struct Worker {
     pub(super) reporter: Option<ReporterWork>,
     /// The start of the session.
     pub(super) origin: Instant,
+    /// When the view began to follow etcd on the present connection.
+    pub(super) connected_at: Moment,
     /// The greatest revision of etcd in any answer.
     pub(super) revision: i64,
     /// No write before this time: etcd has rejected one, or another process has the name.
@@ -107,6 +109,7 @@ impl Worker {
             conflicts: Conflicts::default(),
             reporter: None,
             origin: Instant::now(),
+            connected_at: Moment::new(Duration::ZERO),
             revision: 0,
             write_after: None,
             rejected_since: None,
@@ -387,6 +390,7 @@ impl Worker {
     }
 
     fn connected(&mut self, connection: &EtcdConnection) {
+        self.connected_at = self.moment();
         let mut status = self.shared.status();
         status.connection = ClusterConnectionState::Connected;
         status.endpoint = Some(connection.endpoint().to_owned());

@@ -30,6 +30,138 @@ fn two_primaries_are_found_after_an_advert_and_the_settle_time_and_close_at_once
 }
 
 #[test]
+fn a_restart_of_a_node_does_not_end_two_primaries() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Primary);
+    assert_eq!(lab.pass(5.0), ["+two-primaries"]);
+    lab.cluster.stop("b");
+    let changes = lab.pass_changes(1.0);
+    let [ClusterFindingChange::Changed(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    assert_eq!(record.confidence, Confidence::Probable);
+    assert!(record.text.ends_with("and b may hold them still"), "{}", record.text);
+    // The new process publishes the same role, and is not confirmed at once.
+    lab.cluster.start("b");
+    assert_eq!(lab.pass(2.0), ["~two-primaries"]);
+    lab.role("b", Primary);
+    assert_eq!(lab.pass(600.0), [""; 0]);
+    lab.role("b", Backup);
+    assert_eq!(lab.evaluate(), ["-two-primaries"]);
+}
+
+#[test]
+fn two_primaries_end_a_lease_after_a_node_of_them_was_stopped_or_lost() {
+    for is_stopped in [true, false] {
+        let mut lab = Evaluation::new(&["a", "b", "c"]);
+        lab.role("b", Primary);
+        assert_eq!(lab.pass(5.0), ["+two-primaries"]);
+        if is_stopped {
+            lab.cluster.stop("b");
+        } else {
+            lab.cluster.lose("b");
+        }
+        let early = lab.pass(14.9);
+        assert!(!early.iter().any(|change| change == "-two-primaries"), "{early:?}");
+        assert_eq!(lab.pass(0.2), ["-two-primaries"]);
+    }
+}
+
+#[test]
+fn the_addresses_that_a_node_has_given_up_before_it_stopped_are_no_second_primary() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    lab.role("b", Primary);
+    assert_eq!(lab.pass(5.0), ["+two-primaries"]);
+    lab.role("b", Backup);
+    lab.cluster.stop("b");
+    assert_eq!(lab.evaluate(), ["-two-primaries"]);
+}
+
+#[test]
+fn a_backup_whose_keepalived_is_dead_is_no_backup() {
+    for name in ["keepalived-gone", "keepalived-frozen", "keepalived-crash-loop"] {
+        let mut lab = Evaluation::new(&["a", "b"]);
+        let findings = vec![name.to_owned()];
+        lab.publish(&RoleRecord { findings, ..role_record("b", "VI_1", Backup) });
+        let changes = lab.pass_changes(61.0);
+        let [ClusterFindingChange::Opened(record)] = changes.as_slice() else {
+            panic!("{changes:?}")
+        };
+        assert_eq!(record.name, "cluster-too-few-backups");
+        assert!(record.text.ends_with(&format!("; b has {name}")), "{}", record.text);
+        lab.role("b", Backup);
+        assert_eq!(lab.evaluate(), ["-too-few-backups"]);
+    }
+}
+
+#[test]
+fn a_primary_on_a_node_without_vipwatch_is_no_missing_primary() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    let hearing = |node: &str| RoleRecord {
+        adverts: ReceivedAdverts::Other,
+        ..role_record(node, "VI_1", Backup)
+    };
+    lab.publish(&hearing("a"));
+    lab.publish(&hearing("b"));
+    lab.confirm();
+    let group = lab.cluster.view.groups().next().unwrap();
+    assert_eq!(group.state(), vipwatch_api::GroupState::Unknown);
+    assert_eq!(lab.pass(600.0), [""; 0]);
+    // The adverts end.
+    lab.role("a", Backup);
+    lab.role("b", Backup);
+    assert_eq!(lab.pass(12.0), ["+no-primary"]);
+}
+
+#[test]
+fn a_missing_backup_of_a_group_that_only_one_node_knows_is_probable() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.cluster.delete(&role_key(&vrid_51(), "b", "VI_1"));
+    let changes = lab.pass_changes(61.0);
+    let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    assert_eq!(record.name, "cluster-too-few-backups");
+    assert_eq!(record.confidence, Confidence::Probable, "the others may run without vipwatch");
+}
+
+#[test]
+fn a_stopped_backup_does_not_hide_that_two_live_nodes_have_no_primary() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    lab.cluster.stop("c");
+    assert_eq!(lab.pass(600.0), [""; 0]);
+    lab.role("a", Backup);
+    let changes = lab.pass_changes(12.0);
+    let [ClusterFindingChange::Opened(record)] = changes.as_slice() else { panic!("{changes:?}") };
+    assert_eq!(
+        (record.name.as_str(), record.confidence),
+        ("cluster-no-primary", Confidence::Probable)
+    );
+    lab.role("b", Primary);
+    assert_eq!(lab.evaluate(), ["-no-primary"]);
+    // The primary may be a keepalived that runs on while vipwatch is stopped.
+    lab.role("b", Backup);
+    lab.cluster.start("c");
+    lab.role("c", Primary);
+    lab.cluster.stop("c");
+    assert_eq!(lab.pass(600.0), [""; 0]);
+}
+
+#[test]
+fn a_successor_that_was_connected_reports_a_lost_node_after_the_settle_time() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    lab.cluster.lose("b");
+    let connected = Some(Moment::new(Duration::from_secs(100)));
+    let name = "a".parse().unwrap();
+    lab.evaluator = Evaluator::new(EvaluatorSettings::default(), &name, connected, []);
+    assert_eq!(lab.pass(2.9), [""; 0]);
+    assert_eq!(lab.pass(0.2), ["+node-lost"]);
+    // After an interruption, nodes have a lease to come back.
+    lab.cluster.start("b");
+    assert_eq!(lab.pass(1.0), ["-node-lost"]);
+    lab.evaluator.interrupt();
+    lab.cluster.lose("b");
+    assert_eq!(lab.pass(14.9), [""; 0]);
+    assert_eq!(lab.pass(0.2), ["+node-lost"]);
+}
+
+#[test]
 fn a_longer_advert_interval_gives_the_election_more_time() {
     let mut lab = Evaluation::new(&["a", "b"]);
     for (node, role) in [("a", Primary), ("b", Primary)] {

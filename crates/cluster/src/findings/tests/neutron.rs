@@ -62,7 +62,7 @@ impl RouterLab {
 fn comparing_evaluator(open: impl IntoIterator<Item = FindingRecord>) -> Evaluator {
     let neutron_settle = Some(Duration::from_secs(SETTLE.into()));
     let settings = EvaluatorSettings { neutron_settle, ..EvaluatorSettings::default() };
-    Evaluator::new(settings, &"a".parse().unwrap(), open)
+    Evaluator::new(settings, &"a".parse().unwrap(), None, open)
 }
 
 #[test]

@@ -345,10 +345,10 @@ impl Evaluator {
         {
             conditions.extend(unconfirmed_claims(group));
         }
-        if !conditions.iter().any(|one| one.kind == FindingKind::ClusterTwoPrimaries) {
-            conditions.extend(self.absent_claims(group, track, now));
-        } else {
+        if conditions.iter().any(|one| one.kind == FindingKind::ClusterTwoPrimaries) {
             track.forget_absence();
+        } else {
+            conditions.extend(self.absent_claims(group, track, now));
         }
         track.keep_pending(&conditions, now);
         let advert = advert_interval(group);

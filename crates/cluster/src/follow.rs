@@ -7,6 +7,8 @@
 //! A few buckets have a watch each. Many buckets have one watch of all roles together, and changes of other buckets are
 //! dropped on arrival: etcd sends the changes of many watches of one stream in turns of 100 ms.
 
+mod compare;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
@@ -16,6 +18,8 @@ use crate::etcd::{
 };
 use crate::key::{ClusterKey, KeySpace};
 use crate::view::{ClusterView, StoredValue, ViewChange};
+
+pub(crate) use self::compare::Suspects;
 
 /// The maximum number of buckets with a watch each.
 const MAX_BUCKET_WATCHES: usize = 256;
@@ -151,18 +155,17 @@ impl RangeFollower {
         }
     }
 
-    /// Compares the position of etcd at a new connection with the view. An etcd that was restored from a backup, or has lost its data,
-    /// counts its revisions again: the view and the positions are forgotten, and the result is true.
-    pub(crate) fn forget_other_data(&mut self, position: EtcdPosition, view: &SharedView) -> bool {
+    /// Whether etcd at a new connection counts its revisions again: it was restored from a backup, or has lost its data.
+    pub(crate) fn has_other_data(&mut self, position: EtcdPosition, view: &SharedView) -> bool {
         let EtcdPosition { cluster, revision } = position;
         let is_other_cluster = self.cluster.replace(cluster).is_some_and(|known| known != cluster);
-        let mut view = write(view);
-        if !is_other_cluster && revision >= view.revision() {
-            return false;
-        }
-        view.forget_all();
+        is_other_cluster || revision < write(view).revision()
+    }
+
+    /// Forgets the view and the positions: etcd has other data.
+    pub(crate) fn forget_data(&mut self, view: &SharedView) {
+        write(view).forget_all();
         self.forget_positions();
-        true
     }
 
     /// The followed buckets.

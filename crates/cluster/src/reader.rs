@@ -146,7 +146,9 @@ impl EtcdReader {
         let key = view.read().unwrap_or_else(PoisonError::into_inner).keys().all().to_owned();
         let connection = runtime.block_on(async {
             let (connection, position) = order.connect(settings, &key).await?;
-            follower.forget_other_data(position, view);
+            if follower.has_other_data(position, view) {
+                follower.forget_data(view);
+            }
             follower.sync(&connection, view, &mut ()).await?;
             Ok::<_, EtcdError>(connection)
         })?;

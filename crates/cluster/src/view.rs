@@ -379,6 +379,23 @@ impl ClusterView {
         }
     }
 
+    /// The keys below a prefix with their revisions, those with values that are not used included.
+    pub(crate) fn known_keys(&self, prefix: &str) -> Vec<(String, i64)> {
+        self.keys_below(prefix, &KeyRange::of_prefix(&self.keys, prefix))
+    }
+
+    /// The revision of the last known change of a key, also of its deletion; `None` if the view has no change of it.
+    pub(crate) fn last_revision(&self, key: &str) -> Option<i64> {
+        let stored = self.last_value(key);
+        let gone = stored.or_else(|| self.gone.revision(key));
+        gone.or_else(|| Some(self.floor_of_key(&self.keys.parse(key)?)))
+    }
+
+    /// The revision of the value that the view has of a key; `None` if it has none.
+    pub(crate) fn last_value(&self, key: &str) -> Option<i64> {
+        self.stored_revision(&self.keys.parse(key)?)
+    }
+
     fn stored_revision(&self, key: &ClusterKey) -> Option<i64> {
         match key {
             ClusterKey::Node(name) => self.nodes.node_revision(name),

@@ -122,7 +122,7 @@ pub enum EtcdError {
         request: &'static str,
     },
     /// The lease does not exist, or has ended.
-    #[error("the lease {lease:x} has ended")]
+    #[error("{} has ended", lease_name(*lease))]
     LeaseEnded {
         /// The id of the lease; 0 if etcd did not name it.
         lease: i64,
@@ -329,6 +329,11 @@ fn tls_cause(error: &(dyn StdError + 'static)) -> Option<rustls::Error> {
         next = inner.or_else(|| error.source());
     }
     None
+}
+
+/// A lease in a sentence; etcd does not name the one of a transaction.
+fn lease_name(lease: i64) -> String {
+    if lease == 0 { "a lease".to_owned() } else { format!("the lease {lease:x}") }
 }
 
 /// The text of the first cause.

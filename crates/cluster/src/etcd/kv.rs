@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading ranges of keys at one revision, and transactions.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use super::messages::{
@@ -17,6 +18,9 @@ const PAGE: i64 = 500;
 
 /// The number of keys of one range in the answer to a transaction with many ranges.
 const RANGE_PAGE: i64 = 50;
+
+/// The number of keys in one answer without values.
+const KEY_PAGE: i64 = 5000;
 
 /// The result of a transaction.
 #[derive(Debug)]
@@ -206,6 +210,36 @@ impl EtcdConnection {
         Ok(answer.responses.into_iter().filter_map(|answer| answer.response_range))
     }
 
+    /// Reads the keys of many prefixes at one revision, without their values, with few requests. `range` gets each prefix with
+    /// its keys and their revisions.
+    pub(crate) async fn read_keys(
+        &self,
+        prefixes: &[String],
+        revision: i64,
+        mut range: impl FnMut(&str, BTreeMap<String, i64>),
+    ) -> Result<(), EtcdError> {
+        for batch in prefixes.chunks(MAX_OPERATIONS) {
+            let read =
+                |prefix: &String| RequestOp::range(keys(prefix.as_bytes(), prefix, revision));
+            let success = batch.iter().map(read).collect();
+            let txn = TxnRequest { success, ..TxnRequest::default() };
+            let answers = self.call("a read", txn).await?.responses.into_iter();
+            for (prefix, mut answer) in
+                batch.iter().zip(answers.filter_map(|answer| answer.response_range))
+            {
+                let mut found = BTreeMap::new();
+                loop {
+                    let next = answer_end(&answer.kvs).filter(|_| answer.more);
+                    found.extend(answer.kvs.into_iter().map(|kv| (text(kv.key), kv.mod_revision)));
+                    let Some(next) = next else { break };
+                    answer = self.call("a read", keys(&next, prefix, revision)).await?;
+                }
+                range(prefix, found);
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the keys of a range from `next` on, up to the limit.
     async fn read_rest(
         &self,
@@ -264,6 +298,12 @@ fn single(key: &str) -> RangeRequest {
 fn range(begin: &[u8], end: &[u8], limit: i64) -> RangeRequest {
     let (key, range_end) = (begin.to_vec(), end.to_vec());
     RangeRequest { key, range_end, limit, ..RangeRequest::default() }
+}
+
+/// A read of the keys with a prefix from `begin` on, without their values.
+fn keys(begin: &[u8], prefix: &str, revision: i64) -> RangeRequest {
+    let range = range(begin, &prefix_end(prefix), KEY_PAGE);
+    RangeRequest { revision, keys_only: true, ..range }
 }
 
 /// The revision of etcd in an answer.

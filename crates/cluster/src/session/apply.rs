@@ -7,8 +7,8 @@ use super::conflict::Conflicts;
 use super::counters::add;
 use super::publish::OwnRoleChange;
 use super::registration::RegistrationLoss;
-use super::worker::Worker;
-use crate::etcd::{EtcdConnection, EtcdError};
+use super::worker::{SessionLink, Worker};
+use crate::etcd::EtcdError;
 use crate::follow::{Followed, revision_of, write};
 use crate::key::{Bucket, ClusterKey, ClusterName};
 use crate::view::{ClusterView, ViewChange};
@@ -38,7 +38,7 @@ impl Worker {
     /// Applies the changes to the view.
     pub(super) async fn apply(
         &mut self,
-        connection: &EtcdConnection,
+        link: &mut SessionLink<'_>,
         followed: Followed,
     ) -> Result<(), EtcdError> {
         match followed {
@@ -46,7 +46,7 @@ impl Worker {
             Followed::MustRead => {
                 add(&self.shared.counters.resyncs, 1);
                 tracing::info!("etcd has compacted the position: all ranges are read again");
-                self.sync(connection).await?;
+                self.sync(link).await?;
                 self.compare_findings();
                 Ok(())
             }

@@ -19,6 +19,7 @@ pub(super) struct SessionCounters {
     pub(super) watch_events: AtomicU64,
     pub(super) range_reads: AtomicU64,
     pub(super) resyncs: AtomicU64,
+    pub(super) differences: AtomicU64,
     pub(super) elections: AtomicU64,
     errors: [AtomicU64; EtcdErrorKind::ALL.len()],
 }
@@ -48,6 +49,8 @@ pub struct ClusterCounters {
     pub range_reads: u64,
     /// How often all ranges were read again, because etcd had compacted the position.
     pub resyncs: u64,
+    /// Keys that the view had with another revision than etcd, although no event was on its way.
+    pub differences: u64,
     /// How often this node became the reporter.
     pub elections: u64,
     /// Errors, in the order of [`EtcdErrorKind::ALL`].
@@ -81,6 +84,7 @@ impl SessionCounters {
             watch_events: value(&self.watch_events),
             range_reads: value(&self.range_reads),
             resyncs: value(&self.resyncs),
+            differences: value(&self.differences),
             elections: value(&self.elections),
             errors: std::array::from_fn(|index| value(&self.errors[index])),
         }

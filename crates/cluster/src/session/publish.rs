@@ -29,6 +29,8 @@ pub(super) struct PublishedRoles {
     /// Keys of this node in etcd that are not wanted.
     stale: BTreeSet<StaleKey>,
     are_buckets_changed: bool,
+    /// Whether a read had an older value of a key than this process has written.
+    has_older_values: bool,
 }
 
 /// The key of an instance.
@@ -83,6 +85,7 @@ impl PublishedRoles {
             dirty: BTreeSet::new(),
             stale: BTreeSet::new(),
             are_buckets_changed: true,
+            has_older_values: false,
         }
     }
 
@@ -156,13 +159,24 @@ impl PublishedRoles {
 
     /// etcd has other data: the values, leases and revisions of all keys are unknown.
     pub(super) fn forget_etcd(&mut self) {
+        self.forget_values();
+        self.wanted.values_mut().for_each(|role| role.revision = 0);
+        self.stale.clear();
+    }
+
+    /// The values and leases of all keys may have changed: the next read has them.
+    pub(super) fn forget_values(&mut self) {
         for role in self.wanted.values_mut() {
             role.hash = None;
-            role.revision = 0;
             role.lease = LeaseId(0);
         }
-        self.stale.clear();
+        self.has_older_values = false;
         self.compare_all();
+    }
+
+    /// Whether a read had an older value of a key than this process has written: etcd has other data.
+    pub(super) fn has_older_values(&self) -> bool {
+        self.has_older_values
     }
 
     /// A key of this node has a value in etcd, or was deleted.
@@ -180,7 +194,7 @@ impl PublishedRoles {
             return;
         };
         // An older change can arrive after the answer to a newer write of this node.
-        if revision <= role.revision {
+        if revision < role.revision || revision == role.revision && role.hash.is_some() {
             return;
         }
         let hash = value.map(|value| hash_of(&value.value));
@@ -289,8 +303,10 @@ impl ValueVisitor for PublishedRoles {
             if let Some(ClusterKey::Role(key)) = self.keys.parse(&value.key)
                 && key.node == self.node
             {
-                let change = OwnRoleChange { value: Some(value), revision: value.mod_revision };
-                self.observe(key, change);
+                let revision = value.mod_revision;
+                let role = self.wanted.get(&key.instance).filter(|role| role.bucket == key.bucket);
+                self.has_older_values |= role.is_some_and(|role| revision < role.revision);
+                self.observe(key, OwnRoleChange { value: Some(value), revision });
             }
         }
     }

@@ -26,7 +26,20 @@ pub(super) struct Registration {
     pub(super) membership: LeaseId,
     /// The revision of this process's last write of `node/NAME`.
     node_revision: i64,
+    /// Before etcd renewed the lease `live` last.
+    live_renewed: Instant,
     membership_renewed: Instant,
+}
+
+/// The key `node/NAME` at a new connection, compared with what this process has written last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OwnNodeKey {
+    /// The key is not older. It may be that of another process, which the next heartbeat finds out.
+    Current,
+    /// The key is gone, and the lease may have ended.
+    LeaseEnded,
+    /// The key is older, or gone although the lease cannot have ended: etcd has other data.
+    OtherData,
 }
 
 /// Why a write of this process was not carried out, or the registration was not.
@@ -150,6 +163,7 @@ impl NodeIdentityKeys {
         }
         let (member, _) = connection.read_key(&self.member_key).await?;
         let (membership, keys) = self.membership(connection, member.as_ref()).await?;
+        let live_renewed = Instant::now();
         let live = connection.grant(self.settings.lease).await?;
         let compares = vec![
             is_unchanged(&self.node_key, holder.as_ref()),
@@ -177,7 +191,8 @@ impl NodeIdentityKeys {
             connection.revoke(LeaseId(before.lease)).await?;
         }
         let (node_revision, membership_renewed) = (result.revision, Instant::now());
-        let registration = Registration { live, membership, node_revision, membership_renewed };
+        let registration =
+            Registration { live, membership, node_revision, live_renewed, membership_renewed };
         Ok(RegistrationAttempt::Registered(registration, keys))
     }
 
@@ -246,6 +261,23 @@ impl NodeIdentityKeys {
     /// etcd has other data: a key of another process may be older than this process.
     pub(super) fn forget_etcd(&mut self) {
         self.must_yield = false;
+    }
+
+    /// Compares `node/NAME` with the last write of this process.
+    pub(super) async fn own_node_key(
+        &self,
+        connection: &EtcdConnection,
+        registration: &Registration,
+    ) -> Result<OwnNodeKey, EtcdError> {
+        let (found, _) = connection.read_key(&self.node_key).await?;
+        Ok(match found {
+            Some(found) if found.mod_revision < registration.node_revision => OwnNodeKey::OtherData,
+            Some(_) => OwnNodeKey::Current,
+            None if registration.live_renewed.elapsed() >= self.settings.lease => {
+                OwnNodeKey::LeaseEnded
+            }
+            None => OwnNodeKey::OtherData,
+        })
     }
 
     /// The comparison that is true while this process has its name.
@@ -331,12 +363,14 @@ impl Registration {
             connection.keep_lease(self.membership).await?;
             self.membership_renewed = Instant::now();
         }
-        if let Some(stream) = stream {
-            return connection.renew(stream).await;
-        }
-        let mut opened = connection.keep_lease(self.live).await?;
-        let revision = connection.renew(&mut opened).await?;
-        *stream = Some(opened);
+        let begin = Instant::now();
+        let revision = if let Some(stream) = stream {
+            connection.renew(stream).await?
+        } else {
+            let opened = stream.insert(connection.keep_lease(self.live).await?);
+            connection.renew(opened).await?
+        };
+        self.live_renewed = begin;
         Ok(revision)
     }
 }

@@ -62,7 +62,11 @@ impl Worker {
         let put = vec![RequestOp::put(&key, value.as_slice(), Some(lease))];
         let absent = Compare::create_revision_is(&key, 0);
         let compares = vec![absent, self.identity.fence(registration)];
-        let result = link.connection.commit(compares, put, &key).await?;
+        let result = match link.connection.commit(compares, put, &key).await {
+            // The next heartbeat finds that the lease of the process has ended.
+            Err(EtcdError::LeaseEnded { .. }) => return Ok(None),
+            result => result?,
+        };
         if !result.is_done {
             if let Some(found) = result.found.filter(is_of_no_process) {
                 self.delete_reporter(link, registration, &found).await?;
@@ -127,7 +131,7 @@ impl Worker {
         self.set_reporter(true);
         // The key of the last reporter may have gone in the view before its last findings have arrived.
         self.follower.read_again(&RangeFollower::common(self.identity.keys()));
-        self.follow_ranges(link.connection).await?;
+        self.follow_ranges(link).await?;
         let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let settings = &self.settings.evaluator;
         let work =
@@ -152,7 +156,7 @@ impl Worker {
         self.set_reporter(false);
         tracing::info!("this node no longer reports the findings of the cluster");
         self.observer.event(ClusterEvent::ReporterChanged { is_reporter: false });
-        self.follow_ranges(link.connection).await
+        self.follow_ranges(link).await
     }
 
     fn set_reporter(&self, is_reporter: bool) {

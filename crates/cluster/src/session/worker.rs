@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -16,13 +17,13 @@ use super::counters::add;
 use super::handle::{SessionEnd, SessionShared};
 use super::heartbeat::HeartbeatState;
 use super::publish::PublishedRoles;
-use super::registration::{NodeIdentityKeys, Registration, RegistrationLoss};
+use super::registration::{NodeIdentityKeys, OwnNodeKey, Registration, RegistrationLoss};
 use super::reporter::ReporterWork;
 use super::{ClusterEvent, ClusterObserver, RecordSource, SessionSettings};
 use crate::etcd::{
     EndpointOrder, EtcdConnection, EtcdError, EtcdErrorKind, EtcdPosition, LeaseStream,
 };
-use crate::follow::RangeFollower;
+use crate::follow::{RangeFollower, Suspects};
 
 /// The time for the last words to etcd.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -35,6 +36,9 @@ const EVENT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The wait before the next write after etcd has rejected one, unless heartbeats are more frequent.
 const REJECTED_WAIT: Duration = Duration::from_secs(5);
+
+/// The time between two comparisons of the view with the keys of etcd.
+const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The minimum number of heartbeats between two reads of ranges with records beyond the limits. Such a read can have tens of
 /// megabytes.
@@ -52,6 +56,8 @@ pub(super) struct Worker {
     pub(super) published: PublishedRoles,
     /// `None` before the registration, and after its loss.
     pub(super) registration: Option<Registration>,
+    /// Whether the memberships of this node under other names were ended since the registration.
+    pub(super) has_left_old_names: bool,
     pub(super) heartbeat: HeartbeatState,
     pub(super) conflicts: Conflicts,
     /// `None` while another node is the reporter.
@@ -73,6 +79,10 @@ pub(super) struct Worker {
     surplus: u64,
     /// Ranges with records beyond the limits are not read again before this time.
     recount_after: Instant,
+    /// When the keys of the view are compared with those of etcd.
+    compare_at: Instant,
+    /// The keys that differed at the last comparison, and may have been changes on their way.
+    suspects: Suspects,
 }
 
 /// A connection and its open streams.
@@ -93,6 +103,7 @@ impl Worker {
         settings.etcd.timeout = settings.etcd.timeout.min(settings.lease / 5);
         // The keys of a hash map are random.
         let seed = RandomState::new().hash_one(&settings.epoch);
+        let fraction = f64::from(u16::try_from(seed % 1000).unwrap_or(0)) / 1000.0;
         let identity = NodeIdentityKeys::new(&settings, format!("{seed:016x}"));
         let keys = identity.keys().clone();
         let (node, epoch) = (settings.node.clone(), settings.epoch.clone());
@@ -105,6 +116,7 @@ impl Worker {
             follower: RangeFollower::new(keys.clone()),
             published: PublishedRoles::new(keys, node, epoch),
             registration: None,
+            has_left_old_names: false,
             heartbeat: HeartbeatState::new(settings.heartbeat),
             conflicts: Conflicts::default(),
             reporter: None,
@@ -117,6 +129,9 @@ impl Worker {
             last_event: Instant::now(),
             surplus: 0,
             recount_after: Instant::now(),
+            // The nodes of a cluster read at different times.
+            compare_at: Instant::now() + COMPARE_INTERVAL.mul_f64(fraction),
+            suspects: Suspects::default(),
             settings,
         }
     }
@@ -165,21 +180,24 @@ impl Worker {
         add(&self.shared.counters.connections, 1);
         let mut link = SessionLink { connection, lease: None };
         self.take_requests();
-        if self.follower.forget_other_data(position, &self.shared.view) {
+        self.compare_data(connection, position).await?;
+        self.follow_ranges(&mut link).await?;
+        if self.published.has_older_values() {
             self.begin_again();
+            self.follow_ranges(&mut link).await?;
         }
-        self.follow_ranges(connection).await?;
         self.connected(connection);
         self.write_after = None;
         self.heartbeat.make_due();
         loop {
             self.take_requests();
             if self.published.take_bucket_change() {
-                self.follow_ranges(connection).await?;
+                self.follow_ranges(&mut link).await?;
             }
             if self.heartbeat.is_due(Instant::now()) {
                 self.follower.free_long_messages(connection).await?;
-                self.read_surplus_again(connection).await?;
+                self.read_surplus_again(&mut link).await?;
+                self.compare_keys(&mut link).await?;
             }
             self.write(&mut link).await?;
             self.report_view();
@@ -187,7 +205,7 @@ impl Worker {
             tokio::select! {
                 followed = self.follower.next(connection) => {
                     let followed = followed?;
-                    self.apply(connection, followed).await?;
+                    self.apply(&mut link, followed).await?;
                 }
                 () = self.shared.wake.notified() => {}
                 () = sleep_until(deadline) => {}
@@ -195,8 +213,36 @@ impl Worker {
         }
     }
 
-    /// etcd has other data than before. Roles and name are published again, and the revisions begin again.
+    /// Compares etcd at a new connection with what this process knows of it. An etcd that was restored from a backup, or that
+    /// others have filled again, may have counted beyond the known revision: the node's own writes show that they are lost.
+    async fn compare_data(
+        &mut self,
+        connection: &EtcdConnection,
+        position: EtcdPosition,
+    ) -> Result<(), EtcdError> {
+        if self.follower.has_other_data(position, &self.shared.view) {
+            self.begin_again();
+            return Ok(());
+        }
+        let Some(registration) = &self.registration else { return Ok(()) };
+        match self.identity.own_node_key(connection, registration).await? {
+            OwnNodeKey::Current => {}
+            OwnNodeKey::OtherData => self.begin_again(),
+            OwnNodeKey::LeaseEnded => {
+                self.lose_registration(RegistrationLoss::LeaseEnded);
+                self.published.forget_values();
+                let mut ranges = RangeFollower::common(self.identity.keys());
+                ranges.extend(self.published.bucket_prefixes());
+                self.follower.read_again(&ranges);
+            }
+        }
+        Ok(())
+    }
+
+    /// etcd has other data than before. Everything is read again, roles and name are published again, and the revisions begin
+    /// again.
     fn begin_again(&mut self) {
+        self.follower.forget_data(&self.shared.view);
         tracing::warn!(
             hint = "open findings of the cluster may be reported again",
             "etcd has lost its data or was restored from a backup: everything is read and published again"
@@ -245,10 +291,9 @@ impl Worker {
         if self.registration.is_none() {
             self.register(link).await?;
         }
-        // First, so that the lease does not end while etcd rejects the roles.
-        self.renew_lease(link).await?;
         self.publish(link).await?;
         self.beat(link).await?;
+        self.leave_old_names(link).await?;
         self.report(link).await
     }
 
@@ -305,7 +350,7 @@ impl Worker {
     /// Follows the ranges of the view's scope.
     pub(super) async fn follow_ranges(
         &mut self,
-        connection: &EtcdConnection,
+        link: &mut SessionLink<'_>,
     ) -> Result<(), EtcdError> {
         let keys = self.identity.keys();
         let mut ranges = RangeFollower::common(keys);
@@ -317,31 +362,66 @@ impl Worker {
         }
         self.follower.set_own_buckets(self.published.bucket_prefixes().collect());
         self.follower.set_ranges(&ranges, &self.shared.view);
-        self.sync(connection).await
+        self.sync(link).await
     }
 
     /// Reads ranges with records beyond the limits again, if records were deleted since.
-    async fn read_surplus_again(&mut self, connection: &EtcdConnection) -> Result<(), EtcdError> {
+    async fn read_surplus_again(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
         if Instant::now() < self.recount_after
             || !self.follower.read_surplus_again(&self.shared.view)
         {
             return Ok(());
         }
         self.recount_after = Instant::now() + self.settings.heartbeat * RECOUNT_HEARTBEATS;
-        self.sync(connection).await?;
+        self.sync(link).await?;
         self.compare_findings();
         Ok(())
     }
 
-    pub(super) async fn sync(&mut self, connection: &EtcdConnection) -> Result<(), EtcdError> {
-        let Self { follower, shared, published, .. } = self;
-        let count = follower.sync(connection, &shared.view, published).await?;
+    /// Reads the ranges without a position, and watches all. Many records need longer than the lease, so that it is renewed
+    /// meanwhile.
+    pub(super) async fn sync(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        let Self { follower, shared, published, registration, settings, .. } = self;
+        let reading = Box::pin(follower.sync(link.connection, &shared.view, published));
+        let count =
+            while_renewing(registration.as_mut(), link, settings.heartbeat, reading).await?;
         add(&shared.counters.range_reads, count);
         if count > 0 {
             self.revision = self.revision.max(self.view_revision());
             self.view_changed();
         }
         self.check_all_conflicts();
+        Ok(())
+    }
+
+    /// Compares the keys of the view with those of etcd from time to time. Those that differ are looked at again with the next
+    /// heartbeat, when a change that was on its way has arrived.
+    async fn compare_keys(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        let suspects = std::mem::take(&mut self.suspects);
+        if !suspects.is_empty() {
+            let Self { follower, shared, published, .. } = self;
+            let reading =
+                follower.read_different(link.connection, &shared.view, published, &suspects);
+            let count = Box::pin(reading).await?;
+            if count > 0 {
+                add(&self.shared.counters.differences, count);
+                tracing::warn!(
+                    keys = count,
+                    hint = "etcd or a proxy has lost events of a watch",
+                    "view differed from etcd"
+                );
+                self.check_all_conflicts();
+                self.compare_findings();
+                self.view_changed();
+            }
+        }
+        if Instant::now() >= self.compare_at {
+            self.compare_at = Instant::now() + COMPARE_INTERVAL;
+            let Self { follower, shared, registration, settings, .. } = self;
+            let reading = Box::pin(follower.suspects(link.connection, &shared.view));
+            self.suspects =
+                while_renewing(registration.as_mut(), link, settings.heartbeat, reading).await?;
+        }
         Ok(())
     }
 
@@ -403,6 +483,7 @@ impl Worker {
 
     fn disconnected(&mut self, error: &EtcdError) {
         self.follower.detach();
+        self.suspects = Suspects::default();
         if let Some(reporter) = &mut self.reporter {
             reporter.interrupt();
         }
@@ -451,6 +532,29 @@ impl Worker {
                 tracing::warn!(error, "cannot tell etcd that the node stops");
             }
             Err(_) => tracing::warn!("etcd did not answer while the node stopped"),
+        }
+    }
+}
+
+/// Waits for a result, and renews the lease of the process in each interval. That the lease has ended shows the next
+/// heartbeat.
+async fn while_renewing<T>(
+    registration: Option<&mut Registration>,
+    link: &mut SessionLink<'_>,
+    interval: Duration,
+    mut result: Pin<Box<impl Future<Output = Result<T, EtcdError>>>>,
+) -> Result<T, EtcdError> {
+    let Some(registration) = registration else { return result.await };
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut result => return result,
+            () = sleep(interval) => {}
+        }
+        match registration.renew(link.connection, &mut link.lease).await {
+            Ok(_) => {}
+            Err(EtcdError::LeaseEnded { .. }) => link.lease = None,
+            Err(error) => return Err(error),
         }
     }
 }

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The writes of the session: registration, roles, heartbeats.
 
+use std::sync::PoisonError;
+
 use tokio::time::Instant;
+use vipwatch_api::ClusterNodeState;
 
 use super::counters::add;
 use super::registration::{HeartbeatValues, RegistrationAttempt, RegistrationLoss};
 use super::worker::{SessionLink, Worker};
 use super::{ClusterEvent, NameHolder};
-use crate::etcd::EtcdError;
+use crate::etcd::{EtcdError, LeaseId};
+use crate::key::ClusterName;
+use crate::view::NodeView;
 
 impl Worker {
     /// Takes the name of the node in etcd, if no other process has it.
@@ -20,6 +25,7 @@ impl Worker {
                 link.lease = None;
                 self.published.note_keys(&keys);
                 self.published.compare_all();
+                self.has_left_old_names = false;
                 let mut status = self.shared.status();
                 status.is_registered = true;
                 let was_taken = status.name_holder.take().is_some();
@@ -70,9 +76,12 @@ impl Worker {
         }
     }
 
-    /// Writes the roles that differ from those in etcd.
+    /// Writes the roles that differ from those in etcd. Many of them need longer than the lease, so that it is renewed
+    /// meanwhile.
     pub(super) async fn publish(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
-        while let Some(registration) = self.registration {
+        loop {
+            self.renew_lease(link).await?;
+            let Some(registration) = self.registration else { return Ok(()) };
             let source = self.source.clone();
             let role = |instance: &_| source.role(instance);
             let Some(batch) = self.published.next_batch(registration.membership, role) else {
@@ -93,12 +102,45 @@ impl Worker {
                     let loss = self.identity.loss(&result);
                     self.lose_registration(loss);
                 }
+                Err(EtcdError::LeaseEnded { .. }) => {
+                    // An operator has ended the lease of the membership. Its keys may be gone before the watch says so.
+                    self.published.failed(batch);
+                    self.lose_registration(RegistrationLoss::MembershipGone);
+                }
                 Err(error) => {
                     self.published.failed(batch);
                     return Err(error);
                 }
             }
         }
+    }
+
+    /// Ends the memberships that this node has left behind under other names: its name was changed in the configuration. Its
+    /// history shows that it is the same node.
+    pub(super) async fn leave_old_names(
+        &mut self,
+        link: &SessionLink<'_>,
+    ) -> Result<(), EtcdError> {
+        if self.has_left_old_names || self.registration.is_none() {
+            return Ok(());
+        }
+        let old: Vec<(ClusterName, LeaseId)> = {
+            let view = self.shared.view.read().unwrap_or_else(PoisonError::into_inner);
+            let is_old = |node: &NodeView<'_>| {
+                *node.name != self.settings.node
+                    && node.state == ClusterNodeState::Stopped
+                    && node.epoch() == self.settings.epoch
+            };
+            let members = view.nodes().filter(is_old);
+            members
+                .filter_map(|node| Some((node.name.clone(), LeaseId(node.member?.lease))))
+                .collect()
+        };
+        for (name, lease) in old {
+            tracing::info!(old = %name, node = %self.settings.node, "node renamed");
+            link.connection.revoke(lease).await?;
+        }
+        self.has_left_old_names = true;
         Ok(())
     }
 
@@ -116,8 +158,8 @@ impl Worker {
             return Ok(());
         }
         let values = self.heartbeat_values();
-        let written = self.identity.heartbeat(link.connection, &mut registration, values).await?;
-        match written {
+        let written = self.identity.heartbeat(link.connection, &mut registration, values).await;
+        match ended(written)? {
             Ok(revision) => {
                 self.registration = Some(registration);
                 self.revision = self.revision.max(revision);
@@ -175,5 +217,15 @@ impl Worker {
         let facts = self.source.facts();
         let (count, seen) = (self.heartbeat.next_count(), self.heartbeat.seen());
         HeartbeatValues { count, seen, seq: facts.seq, instances: facts.instances }
+    }
+}
+
+/// The end of the lease of the process as the loss of the registration.
+fn ended<T>(
+    written: Result<Result<T, RegistrationLoss>, EtcdError>,
+) -> Result<Result<T, RegistrationLoss>, EtcdError> {
+    match written {
+        Err(EtcdError::LeaseEnded { .. }) => Ok(Err(RegistrationLoss::LeaseEnded)),
+        written => written,
     }
 }

@@ -138,6 +138,12 @@ impl ClusterView {
         &self.limits
     }
 
+    /// Whether records of this kind are beyond the limits.
+    pub(crate) fn has_surplus(&self, prefix: &str) -> bool {
+        let index = KeyRange::of_prefix(&self.keys, prefix).floor_index();
+        index.is_some_and(|index| self.surplus.counts[index] > 0)
+    }
+
     /// How much of a range is read.
     pub(crate) fn read_limit(&self, prefix: &str) -> ReadLimit {
         let limits = &self.limits;

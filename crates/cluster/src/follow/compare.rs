@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Compares the followed ranges with the keys of etcd. A watch that has lost an event does not say so: without the
+//! comparison, the view would keep the old value until the key changes again.
+//!
+//! ```text
+//!   keys and revisions of etcd ──▶ suspects ── a heartbeat later ──▶ still different ──▶ the range is read again
+//!                                                        └─────────▶ the watch has delivered the change
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{RangeFollower, SharedView, ValueVisitor, bucket_prefix, write};
+use crate::etcd::{EtcdConnection, EtcdError};
+use crate::view::ClusterView;
+
+/// The maximum number of suspects of one bucket or range.
+// BOUND: a range with more is read again with the first of them.
+const MAX_SUSPECTS: usize = 1000;
+
+/// A key that etcd and the view have with different revisions.
+#[derive(Debug, PartialEq, Eq)]
+struct Suspect {
+    key: String,
+    /// The revision of the key in etcd; `None` if etcd does not have it.
+    stored: Option<i64>,
+}
+
+/// Keys that differ, by the prefix of their bucket or range.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects {
+    /// The revision of etcd that the keys were read at.
+    revision: i64,
+    ranges: BTreeMap<String, Vec<Suspect>>,
+}
+
+impl Suspects {
+    /// Compares the keys of one range with the view.
+    fn compare(&mut self, view: &ClusterView, prefix: &str, stored: &BTreeMap<String, i64>) {
+        // The values beyond the limits are not in the view; such a range is read again when it has room.
+        if view.has_surplus(prefix) {
+            return;
+        }
+        let known: BTreeMap<String, i64> = view.known_keys(prefix).into_iter().collect();
+        let is_older = |(key, revision): &(&String, &i64)| {
+            known.get(*key).is_none_or(|known| known < *revision)
+        };
+        let missing = stored.iter().filter(is_older);
+        let missing =
+            missing.map(|(key, revision)| Suspect { key: key.clone(), stored: Some(*revision) });
+        let is_extra = |(key, revision): &(&String, &i64)| {
+            **revision <= self.revision && !stored.contains_key(*key)
+        };
+        let extra = known.iter().filter(is_extra);
+        let extra = extra.map(|(key, _)| Suspect { key: key.clone(), stored: None });
+        let suspects: Vec<Suspect> = missing.chain(extra).take(MAX_SUSPECTS).collect();
+        if !suspects.is_empty() {
+            self.ranges.insert(prefix.to_owned(), suspects);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The ranges in which the view still differs, and the number of their keys.
+    fn different(&self, view: &ClusterView) -> (Vec<String>, usize) {
+        let is_different = |suspect: &&Suspect| match suspect.stored {
+            Some(revision) => view.last_revision(&suspect.key).is_none_or(|known| known < revision),
+            None => view.last_value(&suspect.key).is_some_and(|known| known <= self.revision),
+        };
+        let counts = self
+            .ranges
+            .iter()
+            .map(|(prefix, suspects)| (prefix, suspects.iter().filter(is_different).count()));
+        let different: Vec<(&String, usize)> = counts.filter(|(_, count)| *count > 0).collect();
+        let count = different.iter().map(|(_, count)| count).sum();
+        (different.into_iter().map(|(prefix, _)| prefix.clone()).collect(), count)
+    }
+}
+
+impl RangeFollower {
+    /// Reads the keys of all followed ranges, and returns those that the view does not have in the same way. A change that
+    /// the watch delivers at the moment is one of them.
+    pub(crate) async fn suspects(
+        &self,
+        connection: &EtcdConnection,
+        view: &SharedView,
+    ) -> Result<Suspects, EtcdError> {
+        let roles = self.keys.roles();
+        let revision = connection.revision(self.keys.all()).await?;
+        let mut suspects = Suspects { revision, ranges: BTreeMap::new() };
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        let prefixes: Vec<String> = self.positions.keys().map(ToString::to_string).collect();
+        let compare = |prefix: &str, keys: BTreeMap<String, i64>| {
+            let view = write(view);
+            if prefix != roles {
+                suspects.compare(&view, prefix, &keys);
+                return;
+            }
+            let mut buckets: BTreeMap<&str, BTreeMap<String, i64>> = BTreeMap::new();
+            for (key, revision) in &keys {
+                let bucket = bucket_prefix(key, &roles);
+                buckets.entry(bucket).or_default().insert(key.clone(), *revision);
+            }
+            for (bucket, keys) in buckets {
+                suspects.compare(&view, bucket, &keys);
+                seen.insert(bucket.to_owned());
+            }
+        };
+        connection.read_keys(&prefixes, revision, compare).await?;
+        if self.positions.contains_key(roles.as_str()) {
+            let view = write(view);
+            let known: Vec<String> =
+                view.buckets().map(|bucket| self.keys.bucket(&bucket)).collect();
+            for bucket in known.iter().filter(|bucket| !seen.contains(*bucket)) {
+                suspects.compare(&view, bucket, &BTreeMap::new());
+            }
+        }
+        Ok(suspects)
+    }
+
+    /// Reads the ranges again that still differ; returns the number of different keys.
+    pub(crate) async fn read_different(
+        &self,
+        connection: &EtcdConnection,
+        view: &SharedView,
+        visitor: &mut impl ValueVisitor,
+        suspects: &Suspects,
+    ) -> Result<usize, EtcdError> {
+        let (prefixes, count) = suspects.different(&write(view));
+        if count > 0 {
+            let revision = connection.revision(self.keys.all()).await?;
+            self.read_ranges(connection, &prefixes, revision, view, visitor).await?;
+        }
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vipwatch_api::RoleKind::{Backup, Primary};
+
+    use super::*;
+    use crate::key::ClusterKey;
+    use crate::record::encode;
+    use crate::sample::{TestCluster, key_space, role_key, role_record, vrid_51};
+
+    /// The keys of VRID 51 in a cluster that has lost no event.
+    fn stored(cluster: &TestCluster) -> BTreeMap<String, i64> {
+        cluster.view.known_keys(&prefix()).into_iter().collect()
+    }
+
+    fn prefix() -> String {
+        key_space().bucket(&vrid_51())
+    }
+
+    /// Two nodes, of which the second changes its role, and a view that has lost this event.
+    fn lost_event() -> (TestCluster, TestCluster) {
+        let mut etcd = TestCluster::new();
+        etcd.role("a", Primary);
+        etcd.role("b", Backup);
+        let mut view = TestCluster { view: etcd.view.clone(), revision: etcd.revision };
+        etcd.role("b", Primary);
+        view.revision = etcd.revision;
+        (etcd, view)
+    }
+
+    fn compare(etcd: &TestCluster, seen: &TestCluster) -> Suspects {
+        let mut suspects = Suspects { revision: etcd.revision, ranges: BTreeMap::new() };
+        suspects.compare(&seen.view, &prefix(), &stored(etcd));
+        suspects
+    }
+
+    #[test]
+    fn a_lost_event_is_found_and_a_late_one_is_no_difference() {
+        let (etcd, mut seen) = lost_event();
+        let suspects = compare(&etcd, &seen);
+        assert_eq!(suspects.different(&seen.view), (vec![prefix()], 1));
+        // The event is late: it arrives before the suspect is looked at again.
+        seen.revision -= 1;
+        seen.role("b", Primary);
+        assert_eq!(suspects.different(&seen.view), (Vec::new(), 0));
+        assert!(compare(&etcd, &etcd).is_empty());
+    }
+
+    #[test]
+    fn a_lost_deletion_is_found() {
+        let (mut etcd, seen) = lost_event();
+        etcd.delete(&role_key(&vrid_51(), "a", "VI_1"));
+        let suspects = compare(&etcd, &seen);
+        assert_eq!(suspects.different(&seen.view), (vec![prefix()], 2));
+        assert_eq!(suspects.different(&etcd.view).1, 0);
+    }
+
+    #[test]
+    fn a_key_that_was_written_or_deleted_after_the_read_is_no_difference() {
+        let (etcd, mut seen) = lost_event();
+        let suspects = compare(&etcd, &seen);
+        seen.role("b", Backup);
+        seen.role("c", Backup);
+        seen.delete(&role_key(&vrid_51(), "b", "VI_1"));
+        assert_eq!(suspects.different(&seen.view).1, 0);
+        // A value that this release does not use has a revision too.
+        let key = ClusterKey::Node("x".parse().unwrap());
+        seen.put(&key, b"{}".to_vec());
+        let nodes = key_space().nodes();
+        let keys: BTreeMap<String, i64> = seen.view.known_keys(&nodes).into_iter().collect();
+        let mut suspects = Suspects { revision: seen.revision, ranges: BTreeMap::new() };
+        suspects.compare(&seen.view, &nodes, &keys);
+        assert!(suspects.is_empty() && keys.len() == 1, "{keys:?}");
+        let record = role_record("d", "VI_1", Backup);
+        seen.put(&role_key(&vrid_51(), "d", "VI_1"), encode(&record));
+        assert!(compare(&seen, &seen).is_empty());
+    }
+}

@@ -10,6 +10,7 @@
 //! No call of the node waits for etcd. The worker reads the records through [`RecordSource`] on its own thread, and
 //! reports through [`ClusterObserver`].
 
+mod acknowledged;
 mod apply;
 mod conflict;
 mod counters;

@@ -274,6 +274,23 @@ impl Etcd {
             .expect("delete the data of etcd");
     }
 
+    /// Saves the data of the running member of a cluster with one member.
+    pub fn save(&self, file: &Path) {
+        self.ctl(&["snapshot", "save", &file.display().to_string()]);
+    }
+
+    /// Replaces the data of the killed member of a cluster with one member by those of a snapshot, as the manual of etcd shows:
+    /// name, URLs and token stay, and so does the id of the cluster.
+    pub fn restore(&self, file: &Path) {
+        self.delete_data(0);
+        let peer = url("http", self.members[0].place.address, PEER_PORT);
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["snapshot", "restore"]).arg(file);
+        command.args(["--name", "m0", "--initial-cluster", &format!("m0={peer}")]);
+        command.args(["--initial-advertise-peer-urls", &peer, "--data-dir"]);
+        run(command.arg(self.directory.join("m0")));
+    }
+
     /// Starts a killed member with its data, and waits until all members answer.
     pub fn restart(&mut self, number: usize) {
         self.spawn(number);
@@ -330,7 +347,12 @@ impl Etcd {
 
     fn spawn(&mut self, number: usize) {
         let name = |number: usize| format!("m{number}");
-        let peer = |number: usize| url("http", self.members[number].place.address, PEER_PORT);
+        // The id of a new cluster follows from these addresses, and a moved member keeps it.
+        let home = |number: usize| {
+            let member = &self.members[number];
+            member.home.as_ref().unwrap_or(&member.place).address
+        };
+        let peer = |number: usize| url("http", home(number), PEER_PORT);
         let cluster: Vec<String> = (0..self.members.len())
             .map(|number| format!("{}={}", name(number), peer(number)))
             .collect();

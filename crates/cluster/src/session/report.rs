@@ -202,10 +202,11 @@ impl Worker {
             let (compares, operations) = (batch.compares.clone(), batch.operations());
             let count = operations.len();
             let key = self.identity.keys().text(&ClusterKey::Reporter);
-            let result = link.connection.commit(compares, operations, &key).await?;
+            let result = link.connection.commit(compares, operations.clone(), &key).await?;
             if !result.is_done {
                 return self.resign(link).await;
             }
+            self.note_write(&operations, result.revision);
             self.revision = self.revision.max(result.revision);
             self.count_write(count, batch.bytes);
             // ORDER: before the events. A node that has the end of a finding must not find it in the view as open. The watch

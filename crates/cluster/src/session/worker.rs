@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use vipwatch_api::{ClusterConnectionState, ClusterScope, Timestamp};
 use vipwatch_core::{ErrorChain, Moment};
 
+use super::acknowledged::AcknowledgedWrite;
 use super::conflict::Conflicts;
 use super::counters::add;
 use super::handle::{SessionEnd, SessionShared};
@@ -56,6 +57,8 @@ pub(super) struct Worker {
     pub(super) published: PublishedRoles,
     /// `None` before the registration, and after its loss.
     pub(super) registration: Option<Registration>,
+    /// The last write of roles or findings that etcd has acknowledged.
+    pub(super) last_write: Option<AcknowledgedWrite>,
     /// Whether the memberships of this node under other names were ended since the registration.
     pub(super) has_left_old_names: bool,
     pub(super) heartbeat: HeartbeatState,
@@ -116,6 +119,7 @@ impl Worker {
             follower: RangeFollower::new(keys.clone()),
             published: PublishedRoles::new(keys, node, epoch),
             registration: None,
+            last_write: None,
             has_left_old_names: false,
             heartbeat: HeartbeatState::new(settings.heartbeat),
             conflicts: Conflicts::default(),
@@ -226,7 +230,13 @@ impl Worker {
         }
         let Some(registration) = &self.registration else { return Ok(()) };
         match self.identity.own_node_key(connection, registration).await? {
-            OwnNodeKey::Current => {}
+            OwnNodeKey::Current => {
+                if let Some(write) = &self.last_write
+                    && write.is_lost(connection).await?
+                {
+                    self.begin_again();
+                }
+            }
             OwnNodeKey::OtherData => self.begin_again(),
             OwnNodeKey::LeaseEnded => {
                 self.lose_registration(RegistrationLoss::LeaseEnded);
@@ -249,6 +259,7 @@ impl Worker {
         );
         add(&self.shared.counters.resyncs, 1);
         self.revision = 0;
+        self.last_write = None;
         self.published.forget_etcd();
         self.identity.forget_etcd();
         self.lose_registration(RegistrationLoss::OtherData);

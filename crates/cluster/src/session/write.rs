@@ -6,10 +6,12 @@ use std::sync::PoisonError;
 use tokio::time::Instant;
 use vipwatch_api::ClusterNodeState;
 
+use super::acknowledged::AcknowledgedWrite;
 use super::counters::add;
 use super::registration::{HeartbeatValues, RegistrationAttempt, RegistrationLoss};
 use super::worker::{SessionLink, Worker};
 use super::{ClusterEvent, NameHolder};
+use crate::etcd::messages::RequestOp;
 use crate::etcd::{EtcdError, LeaseId};
 use crate::key::ClusterName;
 use crate::view::NodeView;
@@ -94,6 +96,7 @@ impl Worker {
             match link.connection.commit(fence, operations, node_key).await {
                 Ok(result) if result.is_done => {
                     self.revision = self.revision.max(result.revision);
+                    self.note_write(&batch.operations, result.revision);
                     self.published.committed(batch, result.revision);
                     self.count_write(count, bytes);
                 }
@@ -142,6 +145,12 @@ impl Worker {
         }
         self.has_left_old_names = true;
         Ok(())
+    }
+
+    /// Notes what etcd has acknowledged.
+    pub(super) fn note_write(&mut self, operations: &[RequestOp], revision: i64) {
+        let before = self.last_write.take();
+        self.last_write = AcknowledgedWrite::after(operations, revision, before);
     }
 
     pub(super) fn count_write(&self, count: usize, bytes: usize) {

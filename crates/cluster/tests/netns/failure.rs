@@ -140,6 +140,152 @@ fn an_etcd_that_has_lost_its_data_gets_all_roles_again_and_its_new_revisions_cou
     wait_for("a reporter", || (a.handle.is_reporter() || b.handle.is_reporter()).then_some(()));
 }
 
+/// The revision of etcd exceeds `revision` by writes of others, while no node reaches it.
+fn write_beyond(etcd: &mut Etcd, revision: i64) {
+    etcd.move_member(0, EtcdPlace::loopback());
+    // One line of input is one request; an empty line ends each of the three lists of a transaction.
+    while etcd.revision() <= revision + 5 {
+        etcd.ctl_with_input(&["txn"], "\nput /other value\n\n\n");
+    }
+    etcd.move_back(0);
+}
+
+#[test]
+fn a_restored_etcd_that_others_have_written_beyond_the_known_revision_gets_the_present_roles() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    b.wait_role("r1", "a", Primary);
+    a.wait_role("r1", "b", Backup);
+    let snapshot = lab.path().join("snapshot.db");
+    etcd.save(&snapshot);
+    a.set("r1", Backup);
+    b.set("r1", Primary);
+    a.wait_role("r1", "b", Primary);
+    b.wait_role("r1", "a", Backup);
+    etcd.kill(0);
+    let known = a.handle.basis().revision.max(b.handle.basis().revision);
+    etcd.restore(&snapshot);
+    write_beyond(&mut etcd, known);
+    let stored = || etcd.entries("/vipwatch/v1/test/role/router:r1/");
+    wait_showing(
+        "the present roles",
+        || format!("{:#?}", stored()),
+        || {
+            let stored = stored();
+            let has = |number: usize, role: &str| stored[number].1.contains(role);
+            (has(0, "\"role\":\"backup\"") && has(1, "\"role\":\"primary\"")).then_some(())
+        },
+    );
+    for node in [&a, &b] {
+        node.wait_role("r1", "a", Backup);
+        node.wait_role("r1", "b", Primary);
+        assert_eq!(node.handle.counters().resyncs, 1);
+    }
+}
+
+#[test]
+fn an_emptied_etcd_that_others_have_written_has_a_reporter_again() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let nodes = ["a", "b"].map(|name| {
+        let role = if name == "a" { Primary } else { Backup };
+        TestNode::start(session(&settings(&etcd), name), &[("r1", role)])
+    });
+    let reporters = || nodes.iter().filter(|node| node.handle.is_reporter()).count();
+    wait_for("a reporter", || (reporters() == 1).then_some(()));
+    etcd.kill(0);
+    let known = nodes.iter().map(|node| node.handle.basis().revision).max().unwrap();
+    etcd.delete_data(0);
+    write_beyond(&mut etcd, known);
+    wait_for("a reporter", || {
+        let key = etcd.ctl(&["get", "/vipwatch/v1/test/reporter"]);
+        (!key.is_empty() && reporters() == 1).then_some(())
+    });
+    for node in &nodes {
+        node.wait_role("r1", "a", Primary);
+        node.wait_role("r1", "b", Backup);
+    }
+}
+
+#[test]
+fn an_etcd_that_was_emptied_longer_ago_than_the_lease_gets_all_roles_again() {
+    let lab = Lab::new();
+    let mut etcd = Etcd::single(lab.path());
+    let mut short = session(&settings(&etcd), "a");
+    short.lease = Duration::from_secs(2);
+    short.etcd.timeout = Duration::from_secs(1);
+    let a = TestNode::start(short, &[("r1", Primary)]);
+    a.wait_role("r1", "a", Primary);
+    wait_for("the reporter", || a.handle.is_reporter().then_some(()));
+    let losses = a.handle.counters().lease_losses;
+    etcd.kill(0);
+    let known = a.handle.basis().revision;
+    etcd.delete_data(0);
+    let begin = std::time::Instant::now();
+    wait_for("the end of the lease", || (begin.elapsed() > Duration::from_secs(3)).then_some(()));
+    write_beyond(&mut etcd, known);
+    wait_for("the role in etcd", || {
+        let stored = etcd.entries("/vipwatch/v1/test/role/router:r1/");
+        (stored.len() == 1).then_some(())
+    });
+    wait_for("the key of the reporter", || {
+        (!etcd.ctl(&["get", "/vipwatch/v1/test/reporter"]).is_empty()).then_some(())
+    });
+    let counters = a.handle.counters();
+    assert!(counters.lease_losses > losses, "{known} {counters:#?} {:#?}", a.handle.basis());
+}
+
+#[test]
+fn a_running_node_whose_membership_was_revoked_belongs_to_the_cluster_again() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let instances = [("r1", Primary), ("r2", Backup), ("r3", Backup)];
+    let a = TestNode::start(session(&settings(&etcd), "a"), &instances);
+    let lease = |key: &str| {
+        let output = etcd.ctl(&["get", key, "--write-out", "json"]);
+        let digits = output.split("\"lease\":").nth(1)?;
+        let digits = digits.chars().take_while(char::is_ascii_digit).collect::<String>();
+        Some(format!("{:x}", digits.parse::<u64>().ok()?))
+    };
+    let roles = || etcd.entries("/vipwatch/v1/test/role/").len();
+    for round in 0..8 {
+        wait_for("all roles", || (roles() == 3).then_some(()));
+        let member = wait_for("the membership", || lease("/vipwatch/v1/test/member/a"));
+        // A role that changes at the same moment is written with the revoked lease.
+        a.set("r2", if round % 2 == 0 { Primary } else { Backup });
+        etcd.ctl(&["lease", "revoke", &member]);
+        a.set("r2", if round % 2 == 0 { Backup } else { Primary });
+        let is_new = || lease("/vipwatch/v1/test/member/a").filter(|now| *now != member);
+        let show = || format!("{:#?} {:#?}", a.handle.basis(), etcd.entries("/vipwatch/"));
+        wait_showing("a new membership", show, is_new);
+    }
+    wait_for("all roles", || (roles() == 3).then_some(()));
+    assert_eq!(errors(&a, EtcdErrorKind::Lease), 0);
+}
+
+#[test]
+fn a_renamed_node_leaves_nothing_of_its_old_name() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let old = TestNode::start(session(&settings(&etcd), "old"), &[("r1", Backup)]);
+    let other = TestNode::start(session(&settings(&etcd), "other"), &[("r1", Primary)]);
+    other.wait_role("r1", "old", Backup);
+    old.stop();
+    let mut renamed = session(&settings(&etcd), "new");
+    renamed.epoch = "epoch-of-old".to_owned();
+    let new = TestNode::start(renamed, &[("r1", Backup)]);
+    new.wait_role("r1", "other", Primary);
+    other.wait_role("r1", "new", Backup);
+    other.wait("the old name to go", |view| state_of(view, "old").is_none());
+    // Another node that was stopped stays.
+    other.stop();
+    new.wait("the other to stop", |view| {
+        state_of(view, "other") == Some(ClusterNodeState::Stopped)
+    });
+}
+
 #[test]
 fn a_node_whose_lease_has_ended_registers_again() {
     let lab = Lab::new();

@@ -34,6 +34,7 @@ use self::condition::{
 };
 use self::lost_node::LostNodes;
 use self::neutron::NeutronAnswers;
+pub(crate) use self::open::FindingBasis;
 use self::open::{ClusterFindingSubject, OpenClusterFindings, SettledCondition};
 use self::schedule::EvaluationSchedule;
 use self::track::{BucketTrack, GroupTrack, Unconfirmed};
@@ -198,6 +199,12 @@ impl Evaluator {
     /// The open findings.
     pub fn open_findings(&self) -> impl Iterator<Item = &FindingRecord> {
         self.open.records()
+    }
+
+    /// What the opening of a finding rests on: the transaction that opens it compares these keys, so that a change on its way
+    /// prevents it.
+    pub(crate) fn basis(&self, record: &FindingRecord) -> &[FindingBasis] {
+        self.open.basis(record)
     }
 
     /// Whether there are so many open findings that no more are opened.

@@ -232,6 +232,11 @@ impl ClusterView {
         self.closed.iter().map(|(_, stored)| &stored.record)
     }
 
+    /// The lease of a finding that has ended; `None` if the view has none with this id.
+    pub(crate) fn closed_lease(&self, id: &FindingId) -> Option<i64> {
+        self.closed.get(id).map(|stored| stored.lease).filter(|lease| *lease != 0)
+    }
+
     /// The oldest findings that have ended, without the newest `limit`.
     pub(crate) fn surplus_closed_findings(&self, limit: usize) -> Vec<FindingId> {
         let surplus = self.closed.len().saturating_sub(limit);

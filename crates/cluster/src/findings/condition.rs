@@ -12,6 +12,7 @@ use vipwatch_core::finding::FindingEvidence;
 pub(super) use self::claims::{absent_claims, unconfirmed_claims};
 use super::{EvaluatorSettings, evidence};
 use crate::group::{Ambiguity, Group, GroupMember};
+use crate::key::RoleKey;
 use crate::record::Confidence;
 
 /// A condition that holds.
@@ -23,6 +24,27 @@ pub(super) struct FindingCondition {
     pub(super) nodes: Vec<String>,
     pub(super) text: String,
     pub(super) evidence: Vec<String>,
+    /// The members that the condition rests on, if a change of one of them that is on its way would end it.
+    pub(super) basis: Vec<BasisMember>,
+}
+
+/// A live member of a group whose role a condition rests on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BasisMember {
+    pub(super) role: RoleKey,
+    pub(super) mod_revision: i64,
+}
+
+/// The live members of a group.
+fn basis_of(group: &Group) -> Vec<BasisMember> {
+    let live = group.members.iter().filter(|member| member.is_live());
+    let basis = live.filter_map(|member| {
+        let (bucket, node) = (group.bucket.clone(), member.node.clone());
+        let instance = member.record.instance.parse().ok()?;
+        let role = RoleKey { bucket, node, instance };
+        Some(BasisMember { role, mod_revision: member.mod_revision })
+    });
+    basis.collect()
 }
 
 /// The greatest sizes of the parts of a finding: together with the other fields, a record has at most
@@ -116,6 +138,7 @@ fn ambiguous(group: &Group) -> FindingCondition {
         nodes,
         text,
         evidence: evidence::of(group),
+        basis: Vec::new(),
     }
 }
 
@@ -159,6 +182,7 @@ fn disagreement(group: &Group) -> Option<FindingCondition> {
         nodes,
         text,
         evidence: evidence::of(group),
+        basis: Vec::new(),
     })
 }
 

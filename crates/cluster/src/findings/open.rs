@@ -4,10 +4,10 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::condition::FindingCondition;
+use super::condition::{BasisMember, FindingCondition};
 use super::lost_node::LostCondition;
 use super::{ClusterFindingChange, EvaluationTime};
-use crate::key::ClusterName;
+use crate::key::{ClusterName, RoleKey};
 use crate::record::{FORMAT, FindingRecord};
 use crate::view::ClusterView;
 use vipwatch_core::FindingKind;
@@ -53,6 +53,31 @@ struct OpenFinding {
     is_continued: bool,
     /// Whether this evaluator has found it itself. Every client of etcd can write the record of an open finding.
     is_evaluated: bool,
+    /// What its opening rests on.
+    basis: Vec<FindingBasis>,
+}
+
+/// A key of etcd that the opening of a finding rests on, as it was evaluated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FindingBasis {
+    /// The role was changed last at this revision.
+    Role { key: RoleKey, mod_revision: i64 },
+    /// The node has been alive since this revision.
+    Node { name: ClusterName, create_revision: i64 },
+}
+
+/// The keys of the members of a condition.
+fn basis(members: &[BasisMember], view: &ClusterView) -> Vec<FindingBasis> {
+    let roles = members.iter().map(|member| FindingBasis::Role {
+        key: member.role.clone(),
+        mod_revision: member.mod_revision,
+    });
+    let names: BTreeSet<&ClusterName> = members.iter().map(|member| &member.role.node).collect();
+    let nodes = names.into_iter().filter_map(|name| {
+        let create_revision = view.node(name)?.process?.create_revision;
+        Some(FindingBasis::Node { name: name.clone(), create_revision })
+    });
+    roles.chain(nodes).collect()
 }
 
 /// A condition with an open finding, or that is to have one.
@@ -88,7 +113,8 @@ impl OpenClusterFindings {
             match findings.entry(subject) {
                 Entry::Vacant(entry) => {
                     let (is_continued, is_evaluated) = (true, false);
-                    entry.insert(OpenFinding { record, is_continued, is_evaluated });
+                    let basis = Vec::new();
+                    entry.insert(OpenFinding { record, is_continued, is_evaluated, basis });
                 }
                 Entry::Occupied(_) => duplicates.push(record),
             }
@@ -129,7 +155,16 @@ impl OpenClusterFindings {
             nodes: record.nodes.clone(),
             text: record.text.clone(),
             evidence: record.evidence.clone(),
+            basis: Vec::new(),
         })
+    }
+
+    /// What the opening of a finding rests on.
+    pub(super) fn basis(&self, record: &FindingRecord) -> &[FindingBasis] {
+        let subject = ClusterFindingSubject::of_record(record);
+        let finding = subject.and_then(|subject| self.findings.get(&subject));
+        let finding = finding.filter(|finding| finding.record.id == record.id);
+        finding.map_or(&[], |finding| finding.basis.as_slice())
     }
 
     pub(super) fn is_continued(&self, subject: &ClusterFindingSubject) -> bool {
@@ -211,9 +246,10 @@ impl OpenClusterFindings {
             if is_full {
                 return None;
             }
+            let basis = basis(&condition.basis, view);
             let record = self.new_record(&subject, condition, view, time);
             let (is_continued, is_evaluated) = (false, true);
-            let finding = OpenFinding { record: record.clone(), is_continued, is_evaluated };
+            let finding = OpenFinding { record: record.clone(), is_continued, is_evaluated, basis };
             self.findings.insert(subject, finding);
             return Some(ClusterFindingChange::Opened(record));
         };
@@ -222,6 +258,7 @@ impl OpenClusterFindings {
         if !finding.is_evaluated {
             return None;
         }
+        finding.basis = basis(&condition.basis, view);
         let record = &mut finding.record;
         let is_same = record.text == condition.text
             && record.confidence == condition.confidence
@@ -273,7 +310,7 @@ impl OpenClusterFindings {
         time: EvaluationTime,
     ) -> FindingRecord {
         self.opened += 1;
-        let FindingCondition { kind, confidence, nodes, text, evidence } = condition;
+        let FindingCondition { kind, confidence, nodes, text, evidence, basis: _ } = condition;
         FindingRecord {
             schema: FORMAT,
             id: format!("{}-{}-{}", view.revision(), self.opened, short_name(kind)),

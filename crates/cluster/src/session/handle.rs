@@ -23,6 +23,9 @@ use crate::key::{ClusterName, KeySpace};
 use crate::neutron::NeutronAnswer;
 use crate::view::ClusterView;
 
+/// The maximum number of host names that are looked up at a time.
+const MAX_LOOKUPS: usize = 8;
+
 /// The session of a node with etcd. Dropping it ends the session without a word to etcd, as a crash does; [`Self::stop`]
 /// says that the node was stopped.
 pub struct ClusterHandle {
@@ -124,9 +127,11 @@ impl ClusterHandle {
             wake: Notify::new(),
             ending: Notify::new(),
         });
+        // A lookup of a host name that hangs must not delay those of the others.
+        let endpoints = settings.etcd.endpoints.len().clamp(1, MAX_LOOKUPS);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(1)
+            .max_blocking_threads(endpoints)
             .build()?;
         let worker = Worker::new(settings, source, observer, shared.clone());
         let thread = spawn_worker("cluster", move |heartbeat| {
@@ -136,6 +141,8 @@ impl ClusterHandle {
                     () = beat(heartbeat) => {}
                 }
             });
+            // A lookup that hangs does not delay the stop of the node.
+            runtime.shutdown_background();
         })?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The election of the reporter, and its writes.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 use vipwatch_api::{ClusterScope, Timestamp};
-use vipwatch_core::Moment;
+use vipwatch_core::{ErrorChain, Moment};
 
 use super::ClusterEvent;
 use super::counters::add;
 use super::registration::Registration;
 use super::reporter::ReporterWork;
 use super::worker::{SessionLink, Worker};
-use crate::etcd::EtcdError;
 use crate::etcd::messages::{Compare, RequestOp};
+use crate::etcd::{EtcdError, EtcdErrorKind};
 use crate::findings::EvaluationTime;
 use crate::follow::{RangeFollower, write};
 use crate::key::ClusterKey;
 use crate::record::{ClusterRecord, ClusterRecordError, FORMAT, ReporterRecord, encode};
 use crate::view::{StoredValue, ViewChange};
+
+/// How long ended findings share a lease.
+const RETENTION_LEASE_AGE: Duration = Duration::from_hours(1);
 
 /// The key `reporter` in the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,18 +198,48 @@ impl Worker {
     }
 
     async fn write_findings(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
-        let mut retention = None;
-        while let Some(work) = &self.reporter {
-            if retention.is_none() && work.needs_retention_lease() {
-                retention = Some(link.connection.grant(self.settings.retention).await?);
+        loop {
+            let Some(work) = &self.reporter else { return Ok(()) };
+            if work.needs_retention_lease() {
+                self.renew_retention(link).await?;
             }
+            let retention = self.retention.map(|(lease, _)| lease);
+            let Some(work) = &mut self.reporter else { return Ok(()) };
             let Some(batch) = work.next_batch(retention) else { return Ok(()) };
             let (compares, operations) = (batch.compares.clone(), batch.operations());
             let count = operations.len();
             let key = self.identity.keys().text(&ClusterKey::Reporter);
-            let result = link.connection.commit(compares, operations.clone(), &key).await?;
+            let result = match link.connection.commit(compares, operations.clone(), &key).await {
+                // The lease of the retention: the findings with it are gone too.
+                Err(EtcdError::LeaseEnded { .. }) => {
+                    self.retention = None;
+                    work.forget_leases();
+                    continue;
+                }
+                Err(error) if error.kind() == EtcdErrorKind::Rejected && batch.has_findings() => {
+                    if let Some(id) = work.refused(&batch) {
+                        let error = ErrorChain(&error).to_string();
+                        tracing::error!(finding = %id, error, "etcd refuses a finding");
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    work.uncertain(&batch);
+                    return Err(error);
+                }
+                Ok(result) => result,
+            };
             if !result.is_done {
-                return self.resign(link).await;
+                let is_reporter = result
+                    .found
+                    .as_ref()
+                    .is_some_and(|found| found.create_revision == work.create_revision());
+                if !is_reporter {
+                    return self.resign(link).await;
+                }
+                // A change of a member is on its way.
+                work.refused(&batch);
+                continue;
             }
             self.note_write(&operations, result.revision);
             self.revision = self.revision.max(result.revision);
@@ -224,6 +259,15 @@ impl Worker {
             for event in events {
                 self.observer.event(event);
             }
+        }
+    }
+
+    /// Findings that end within an hour share a lease.
+    async fn renew_retention(&mut self, link: &SessionLink<'_>) -> Result<(), EtcdError> {
+        let is_young = |(_, granted): (_, Instant)| granted.elapsed() < RETENTION_LEASE_AGE;
+        if !self.retention.is_some_and(is_young) {
+            let lease = link.connection.grant(self.settings.retention).await?;
+            self.retention = Some((lease, Instant::now()));
         }
         Ok(())
     }

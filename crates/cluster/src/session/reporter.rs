@@ -13,7 +13,9 @@ use super::publish::MAX_BATCH_BYTES;
 use super::{ClusterEvent, DeliveredFinding};
 use crate::etcd::messages::{Compare, RequestOp};
 use crate::etcd::{LeaseId, MAX_OPERATIONS};
-use crate::findings::{ClusterFindingChange, EvaluationTime, Evaluator, EvaluatorSettings};
+use crate::findings::{
+    ClusterFindingChange, EvaluationTime, Evaluator, EvaluatorSettings, FindingBasis,
+};
 use crate::key::{ClusterKey, ClusterName, FindingId, KeySpace};
 use crate::neutron::NeutronAnswer;
 use crate::record::{FindingRecord, encode};
@@ -37,7 +39,17 @@ pub(super) struct ReporterWork {
     surplus: BTreeSet<FindingId>,
     /// Events that need no write.
     ready: Vec<ClusterEvent>,
+    /// The maximum number of findings in a transaction. It shrinks to find the one that etcd does not accept.
+    batch_limit: usize,
+    /// Findings that etcd has not accepted since the last evaluation.
+    deferred: BTreeSet<FindingId>,
 }
+
+/// The maximum number of findings in a transaction.
+const MAX_BATCH: usize = MAX_OPERATIONS;
+
+/// The maximum number of comparisons in a transaction: etcd counts them as it counts operations.
+const MAX_COMPARES: usize = MAX_OPERATIONS;
 
 #[derive(Debug)]
 struct ReportedFinding {
@@ -48,6 +60,8 @@ struct ReportedFinding {
     is_new: bool,
     /// Whether this reporter has found it itself. The opening of another one is not delivered.
     is_evaluated: bool,
+    /// The lease of its key after its end; `None` before.
+    lease: Option<LeaseId>,
 }
 
 /// The findings of one transaction.
@@ -100,6 +114,20 @@ impl FindingBatch {
         })
     }
 
+    /// Whether the transaction writes findings, and does not only delete some that have ended.
+    pub(super) fn has_findings(&self) -> bool {
+        !self.written.is_empty()
+    }
+
+    /// The leases of the findings that have ended.
+    fn leases(&self) -> BTreeMap<FindingId, LeaseId> {
+        let leased = self
+            .writes
+            .iter()
+            .filter_map(|write| Some((write.key.rsplit_once('/')?.1, write.lease?)));
+        leased.filter_map(|(id, lease)| Some((id.parse().ok()?, lease))).collect()
+    }
+
     fn put(&mut self, key: String, value: Vec<u8>, lease: Option<LeaseId>) {
         self.bytes += value.len();
         self.writes.push(FindingWrite { key, value: Some(value), lease });
@@ -125,8 +153,11 @@ impl ReporterWork {
         let ended = ended.map(|record| record.clone().restated(node.as_str()));
         let reported = open.iter().cloned().chain(ended).filter_map(|record| {
             let id: FindingId = record.id.parse().ok()?;
-            let revision = view.finding(&id).map_or(0, |stored| stored.mod_revision);
-            Some((id, ReportedFinding { record, revision, is_new: false, is_evaluated: false }))
+            // 0 stands for a finding that no reporter has written.
+            let revision = view.finding(&id).map_or(1, |stored| stored.mod_revision);
+            let lease = view.closed_lease(&id).map(LeaseId);
+            let (is_new, is_evaluated) = (false, false);
+            Some((id, ReportedFinding { record, revision, is_new, is_evaluated, lease }))
         });
         Self {
             keys: view.keys().clone(),
@@ -135,6 +166,8 @@ impl ReporterWork {
             changed: BTreeSet::new(),
             surplus: BTreeSet::new(),
             ready: Vec::new(),
+            batch_limit: MAX_BATCH,
+            deferred: BTreeSet::new(),
             evaluator: Evaluator::new(settings.clone(), node, Some(connected), open),
         }
     }
@@ -190,6 +223,7 @@ impl ReporterWork {
 
     /// Evaluates the view.
     pub(super) fn evaluate(&mut self, view: &ClusterView, time: EvaluationTime) {
+        self.deferred.clear();
         for change in self.evaluator.evaluate(view, time) {
             match change {
                 ClusterFindingChange::Opened(record)
@@ -217,15 +251,22 @@ impl ReporterWork {
     fn set(&mut self, mut record: FindingRecord, is_new: bool, is_evaluated: bool) {
         let Ok(id) = record.id.parse::<FindingId>() else { return };
         let before = self.findings.remove(&id);
+        if record.closed.is_some() && before.as_ref().is_some_and(|before| before.revision == 0) {
+            // Its opening was never written: a change on its way has ended the condition.
+            self.changed.remove(&id);
+            return;
+        }
         if let Some(before) = &before {
             // The view may not have the last deliveries yet.
             merge(&mut record.notified_open, &before.record.notified_open);
             merge(&mut record.notified_closed, &before.record.notified_closed);
         }
         let revision = before.as_ref().map_or(0, |before| before.revision);
+        let lease = before.as_ref().and_then(|before| before.lease);
         let is_new = is_new || before.is_some_and(|before| before.is_new);
         self.changed.insert(id.clone());
-        self.findings.insert(id, ReportedFinding { record, revision, is_new, is_evaluated });
+        let finding = ReportedFinding { record, revision, is_new, is_evaluated, lease };
+        self.findings.insert(id, finding);
     }
 
     /// The key of an open finding has changed at this revision. If another client has changed or deleted it, it is written
@@ -260,8 +301,9 @@ impl ReporterWork {
         let DeliveredFinding { id, target, is_closed } = delivered;
         let ended = |id: &FindingId| {
             let record = view.closed_findings().find(|record| record.id == id.as_str()).cloned();
-            let (revision, is_new, is_evaluated) = (0, false, false);
-            record.map(|record| ReportedFinding { record, revision, is_new, is_evaluated })
+            let (revision, is_new, is_evaluated) = (1, false, false);
+            let lease = view.closed_lease(id).map(LeaseId);
+            record.map(|record| ReportedFinding { record, revision, is_new, is_evaluated, lease })
         };
         let known = self.findings.remove(&id).or_else(|| ended(&id));
         let Some(mut finding) = known else { return };
@@ -275,15 +317,17 @@ impl ReporterWork {
         self.findings.insert(id, finding);
     }
 
-    /// Whether a finding that has ended must be written, for which the next batch needs a lease.
+    /// Whether a finding that has ended must be written for the first time, for which the next batch needs a lease.
     pub(super) fn needs_retention_lease(&self) -> bool {
         let is_closed = |id: &FindingId| {
-            self.findings.get(id).is_some_and(|finding| finding.record.closed.is_some())
+            let finding = self.findings.get(id);
+            finding.is_some_and(|it| it.record.closed.is_some() && it.lease.is_none())
         };
         self.changed.iter().any(is_closed)
     }
 
-    /// The next transaction; `None` if etcd has all findings.
+    /// The next transaction; `None` if etcd has all findings that it accepts now. A finding that is to be deleted is not
+    /// written before: etcd refuses a transaction that does both.
     pub(super) fn next_batch(&self, retention: Option<LeaseId>) -> Option<FindingBatch> {
         let reporter = self.keys.text(&ClusterKey::Reporter);
         let mut batch = FindingBatch {
@@ -293,19 +337,26 @@ impl ReporterWork {
             written: Vec::new(),
             deleted: Vec::new(),
         };
-        for id in &self.changed {
+        for id in self.changed.difference(&self.surplus).filter(|id| !self.deferred.contains(*id)) {
+            let Some(finding) = self.findings.get(id) else { continue };
+            let basis = self.basis(finding);
             // A finding needs up to two operations.
-            if batch.writes.len() + 2 > MAX_OPERATIONS || batch.bytes >= MAX_BATCH_BYTES {
+            let is_full = batch.writes.len() + 2 > MAX_OPERATIONS
+                || batch.bytes >= MAX_BATCH_BYTES
+                || batch.written.len() >= self.batch_limit
+                || batch.compares.len() + basis.len() > MAX_COMPARES;
+            if is_full && !batch.written.is_empty() {
                 break;
             }
-            let Some(finding) = self.findings.get(id) else { continue };
             let value = encode(&finding.record);
             let open = self.keys.text(&ClusterKey::Finding(id.clone()));
             if finding.record.closed.is_some() {
                 batch.delete(open);
-                batch.put(self.keys.text(&ClusterKey::Closed(id.clone())), value, retention);
+                let lease = finding.lease.or(retention);
+                batch.put(self.keys.text(&ClusterKey::Closed(id.clone())), value, lease);
             } else {
                 batch.put(open, value, None);
+                batch.compares.extend(basis);
             }
             batch.written.push(id.clone());
         }
@@ -317,16 +368,66 @@ impl ReporterWork {
         (!batch.writes.is_empty()).then_some(batch)
     }
 
+    /// The comparisons of an opening that is not written yet. Each is true unless the role or the process of a member has
+    /// changed since the evaluation.
+    fn basis(&self, finding: &ReportedFinding) -> Vec<Compare> {
+        if finding.revision > 0 {
+            return Vec::new();
+        }
+        let basis = self.evaluator.basis(&finding.record).iter();
+        let compares = basis.map(|basis| match basis {
+            FindingBasis::Role { key, mod_revision } => {
+                let key = self.keys.text(&ClusterKey::Role(key.clone()));
+                Compare::mod_revision_is(&key, *mod_revision)
+            }
+            FindingBasis::Node { name, create_revision } => {
+                let key = self.keys.text(&ClusterKey::Node(name.clone()));
+                Compare::create_revision_is(&key, *create_revision)
+            }
+        });
+        compares.take(MAX_COMPARES - 1).collect()
+    }
+
+    /// etcd has not accepted the transaction: a comparison was false, or a value is refused. Smaller ones find the finding that
+    /// is the reason; the others are written. Returns it if it is found.
+    pub(super) fn refused(&mut self, batch: &FindingBatch) -> Option<FindingId> {
+        if let [id] = batch.written.as_slice() {
+            self.deferred.insert(id.clone());
+            return Some(id.clone());
+        }
+        self.batch_limit = (batch.written.len() / 2).max(1);
+        None
+    }
+
+    /// A lease of findings that have ended has ended: they are written with another one.
+    pub(super) fn forget_leases(&mut self) {
+        self.findings.values_mut().for_each(|finding| finding.lease = None);
+    }
+
+    /// It is not known whether the transaction was carried out.
+    pub(super) fn uncertain(&mut self, batch: &FindingBatch) {
+        for id in &batch.written {
+            if let Some(finding) = self.findings.get_mut(id) {
+                finding.revision = finding.revision.max(1);
+            }
+        }
+    }
+
     /// The transaction was carried out at this revision: the node delivers the news in it.
     pub(super) fn committed(&mut self, batch: FindingBatch, revision: i64) -> Vec<ClusterEvent> {
+        self.batch_limit = (self.batch_limit * 2).min(MAX_BATCH);
         for id in &batch.deleted {
             self.surplus.remove(id);
+            self.changed.remove(id);
+            self.findings.remove(id);
         }
+        let leases = batch.leases();
         let mut events = Vec::new();
         for id in batch.written {
             self.changed.remove(&id);
             let Some(finding) = self.findings.get_mut(&id) else { continue };
             finding.revision = revision;
+            finding.lease = leases.get(&id).copied().or(finding.lease);
             if std::mem::take(&mut finding.is_new) {
                 events.push(event(finding.record.clone()));
             }
@@ -357,3 +458,6 @@ fn merge(list: &mut Vec<String>, more: &[String]) {
     list.sort();
     list.dedup();
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ use super::registration::{NodeIdentityKeys, OwnNodeKey, Registration, Registrati
 use super::reporter::ReporterWork;
 use super::{ClusterEvent, ClusterObserver, RecordSource, SessionSettings};
 use crate::etcd::{
-    EndpointOrder, EtcdConnection, EtcdError, EtcdErrorKind, EtcdPosition, LeaseStream,
+    EndpointOrder, EtcdConnection, EtcdError, EtcdErrorKind, EtcdPosition, LeaseId, LeaseStream,
 };
 use crate::follow::{RangeFollower, Suspects};
 
@@ -57,6 +57,8 @@ pub(super) struct Worker {
     pub(super) published: PublishedRoles,
     /// `None` before the registration, and after its loss.
     pub(super) registration: Option<Registration>,
+    /// The lease of findings that have ended, and when etcd granted it.
+    pub(super) retention: Option<(LeaseId, Instant)>,
     /// The last write of roles or findings that etcd has acknowledged.
     pub(super) last_write: Option<AcknowledgedWrite>,
     /// Whether the memberships of this node under other names were ended since the registration.
@@ -73,8 +75,10 @@ pub(super) struct Worker {
     pub(super) revision: i64,
     /// No write before this time: etcd has rejected one, or another process has the name.
     write_after: Option<Instant>,
-    /// When etcd has rejected the first of the writes that it rejects now; `None` if it accepts them.
+    /// When etcd has rejected the first of the records of this node that it rejects now; `None` if it accepts them.
     rejected_since: Option<Instant>,
+    /// Whether etcd has rejected the last write, also that of a finding.
+    is_rejected: bool,
     /// When the node gets the event that the view has changed; `None` if it has not.
     event_due: Option<Instant>,
     last_event: Instant,
@@ -119,6 +123,7 @@ impl Worker {
             follower: RangeFollower::new(keys.clone()),
             published: PublishedRoles::new(keys, node, epoch),
             registration: None,
+            retention: None,
             last_write: None,
             has_left_old_names: false,
             heartbeat: HeartbeatState::new(settings.heartbeat),
@@ -129,6 +134,7 @@ impl Worker {
             revision: 0,
             write_after: None,
             rejected_since: None,
+            is_rejected: false,
             event_due: None,
             last_event: Instant::now(),
             surplus: 0,
@@ -260,6 +266,7 @@ impl Worker {
         add(&self.shared.counters.resyncs, 1);
         self.revision = 0;
         self.last_write = None;
+        self.retention = None;
         self.published.forget_etcd();
         self.identity.forget_etcd();
         self.lose_registration(RegistrationLoss::OtherData);
@@ -272,40 +279,51 @@ impl Worker {
             return Ok(());
         }
         self.write_after = None;
-        match self.write_all(link).await {
+        let was_rejected = self.is_rejected;
+        match self.write_records(link).await {
             Err(error) if is_rejection(&error) => {
-                // The connection works, and the view follows etcd.
-                self.note_error(&error);
-                if self.rejected_since.is_none() {
-                    self.rejected_since = Some(Instant::now());
-                    self.observer.event(ClusterEvent::RejectionChanged);
-                }
-                let wait = REJECTED_WAIT.min(self.settings.heartbeat);
-                self.write_after = Some(Instant::now() + wait);
-                Ok(())
+                self.rejected_since.get_or_insert_with(Instant::now);
+                self.rejected(&error);
             }
+            Err(error) => return Err(error),
             Ok(()) => {
-                if self.write_after.is_none() {
-                    self.shared.status().error = None;
-                    if self.rejected_since.take().is_some() {
-                        tracing::info!("etcd accepts the records of this node again");
-                        self.observer.event(ClusterEvent::RejectionChanged);
+                self.rejected_since = None;
+                // A rejected finding does not make the records of this node old.
+                match self.report(link).await {
+                    Err(error) if is_rejection(&error) => self.rejected(&error),
+                    Err(error) => return Err(error),
+                    Ok(()) if self.write_after.is_none() => {
+                        self.is_rejected = false;
+                        self.shared.status().error = None;
                     }
+                    Ok(()) => {}
                 }
-                Ok(())
             }
-            result => result,
         }
+        if self.is_rejected != was_rejected {
+            if was_rejected {
+                tracing::info!("etcd accepts the records of this node again");
+            }
+            self.observer.event(ClusterEvent::RejectionChanged);
+        }
+        Ok(())
     }
 
-    async fn write_all(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+    /// etcd has rejected a write. The connection works, and the view follows etcd.
+    fn rejected(&mut self, error: &EtcdError) {
+        self.note_error(error);
+        self.is_rejected = true;
+        let wait = REJECTED_WAIT.min(self.settings.heartbeat);
+        self.write_after = Some(Instant::now() + wait);
+    }
+
+    async fn write_records(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
         if self.registration.is_none() {
             self.register(link).await?;
         }
         self.publish(link).await?;
         self.beat(link).await?;
-        self.leave_old_names(link).await?;
-        self.report(link).await
+        self.leave_old_names(link).await
     }
 
     /// Whether etcd rejects writes for so long that the records of this node count as old. The lease is then not renewed, so
@@ -499,6 +517,7 @@ impl Worker {
             reporter.interrupt();
         }
         self.rejected_since = None;
+        self.is_rejected = false;
         let is_first_error = self.shared.status().error.is_none();
         self.note_error(error);
         let mut status = self.shared.status();

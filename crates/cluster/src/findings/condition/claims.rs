@@ -4,7 +4,7 @@
 use vipwatch_api::{ClusterNodeState, GroupState, RoleKind};
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
 
-use super::{ConditionContext, FindingCondition, evidence, listed, names};
+use super::{ConditionContext, FindingCondition, basis_of, evidence, listed, names};
 use crate::group::{Group, GroupMember, is_certainly_not_primary};
 use crate::key::Bucket;
 use crate::record::{Confidence, ReceivedAdverts};
@@ -164,5 +164,9 @@ fn condition(
     text: String,
     group: &Group,
 ) -> FindingCondition {
-    FindingCondition { kind, confidence, nodes, text, evidence: evidence::of(group) }
+    let basis = match kind {
+        FindingKind::ClusterTwoPrimaries | FindingKind::ClusterNoPrimary => basis_of(group),
+        _ => Vec::new(),
+    };
+    FindingCondition { kind, confidence, nodes, text, evidence: evidence::of(group), basis }
 }

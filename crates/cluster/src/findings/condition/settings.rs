@@ -35,7 +35,14 @@ pub(super) fn different_configuration(group: &Group) -> Option<FindingCondition>
     );
     let (kind, confidence) = (FindingKind::ClusterDifferentConfiguration, Confidence::Certain);
     let nodes = names(live.into_iter());
-    Some(FindingCondition { kind, confidence, nodes, text, evidence: evidence::of(group) })
+    Some(FindingCondition {
+        kind,
+        confidence,
+        nodes,
+        text,
+        evidence: evidence::of(group),
+        basis: Vec::new(),
+    })
 }
 
 /// The values of a setting with the nodes that have each; `None` if there are not two different ones.

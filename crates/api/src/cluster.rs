@@ -170,6 +170,21 @@ pub struct ClusterMemberItem {
     pub interface: String,
     /// The names of the node's own findings about the instance.
     pub findings: Vec<String>,
+    /// Whether the node has confirmed the role after etcd had it: a live node that is cut off from etcd has not.
+    #[serde(default)]
+    pub confirmed: bool,
+    /// Whether its keepalived runs and works; null if that is not known.
+    #[serde(default)]
+    pub keepalived: Option<bool>,
+    /// Whether adverts of another node reach it; null if that is not known.
+    #[serde(default)]
+    pub hears_other: Option<bool>,
+    /// The configured source of its adverts; null if the configuration has none.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// The sync group; null if it is in none.
+    #[serde(default)]
+    pub sync_group: Option<String>,
 }
 
 /// A group: the instances on several nodes that share virtual addresses.

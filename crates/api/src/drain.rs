@@ -4,12 +4,14 @@
 
 mod cluster;
 mod rules;
+mod takeover;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use self::cluster::drain_check_of_cluster;
 pub use self::rules::drain_check;
 use crate::{CauseItem, ClusterGroupList, FindingList, InstanceItem, RoleKind, Schema, TargetItem};
 
@@ -34,19 +36,35 @@ pub struct DrainFacts {
     pub failovers: BTreeMap<String, DrainFailover>,
     /// The groups of the cluster in the view of the node; `None` if the node has no such route.
     pub cluster: Option<ClusterGroupList>,
+    /// The number of instances that the history has from the last day, if the node follows none now.
+    pub recent_instances: u64,
     /// Why the history could not be read; `None` if it could.
     pub history_error: Option<String>,
 }
 
-/// Whether the node can be taken down.
+/// What is asked about a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DrainQuestion {
+    /// Whether anything is still on the node.
+    Now,
+    /// Whether taking the node down would be a clean failover.
+    If,
+}
+
+/// The answer in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DrainVerdict {
-    /// No primary is here, and nothing is pending.
-    Safe,
-    /// The node cannot know it: a role is not certain.
+    /// Nothing is on the node: no primary is here, and nothing is pending.
+    Drained,
+    /// Addresses are on the node, and another node is ready to take over each of them.
+    Ready,
+    /// A fact is missing.
     Unknown,
-    /// The node holds addresses, a delivery is pending, or no other node is primary.
+    /// Something is on the node, or no node is primary of an instance.
+    NotDrained,
+    /// Taking the node down would leave addresses on no node.
     NotSafe,
 }
 
@@ -108,6 +126,9 @@ pub struct DrainInstance {
     pub peer: Option<DrainPeer>,
     /// The last failover; null if the history has none.
     pub last_failover: Option<DrainFailover>,
+    /// The nodes of which the first ready one would take over, by priority; empty if the node holds no addresses, or without a
+    /// cluster. Several of them have the same priority.
+    pub successors: Vec<String>,
 }
 
 /// The answer of `vipwatch drain-check`.
@@ -119,9 +140,11 @@ pub struct DrainCheckDocument {
     pub node: String,
     /// When the facts were read.
     pub at: Timestamp,
-    /// Whether the node can be taken down.
+    /// What was asked.
+    pub question: DrainQuestion,
+    /// The answer.
     pub verdict: DrainVerdict,
-    /// Why it is not safe: each of these makes the verdict `not-safe`.
+    /// Why not: each of these makes the verdict `not-drained` or `not-safe`.
     pub blocking: Vec<DrainReason>,
     /// Uncertain facts: without `blocking`, each of these makes the verdict `unknown`.
     pub uncertain: Vec<DrainReason>,
@@ -133,4 +156,20 @@ pub struct DrainCheckDocument {
     pub pending: Vec<TargetItem>,
     /// All instances: first those that hold addresses, then in the order of their ids.
     pub instances: Vec<DrainInstance>,
+}
+
+/// The verdict that follows from the reasons. `is_holding`: the node has addresses.
+fn verdict(
+    question: DrainQuestion,
+    is_holding: bool,
+    blocking: &[DrainReason],
+    uncertain: &[DrainReason],
+) -> DrainVerdict {
+    match (question, blocking.is_empty(), uncertain.is_empty()) {
+        (DrainQuestion::Now, false, _) => DrainVerdict::NotDrained,
+        (DrainQuestion::If, false, _) => DrainVerdict::NotSafe,
+        (_, true, false) => DrainVerdict::Unknown,
+        (DrainQuestion::If, true, true) if is_holding => DrainVerdict::Ready,
+        (_, true, true) => DrainVerdict::Drained,
+    }
 }

@@ -12,6 +12,10 @@ use crate::{AnswerSource, FindingKind, Schema, Severity};
 pub struct FindingItem {
     /// The id of the instance; null for a finding about the node.
     pub id: Option<String>,
+    /// The finding's own id, if it is about several nodes; null for one about this node. Two such findings can have the same
+    /// name and instance.
+    #[serde(default)]
+    pub cluster_id: Option<String>,
     /// The stable name, for example `agent-behind`.
     pub name: String,
     /// How serious it is.
@@ -24,9 +28,20 @@ pub struct FindingItem {
     pub since: Option<Timestamp>,
     /// The end of the silence that covers it; null if there is none.
     pub silenced_until: Option<Timestamp>,
+    /// Whether it hides no instance: a note about a configuration file that the node uses as a whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub harmless: bool,
 }
 
 impl FindingItem {
+    /// Whether another item is about the same finding.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.cluster_id, &other.cluster_id) {
+            (None, None) => self.id == other.id && self.name == other.name,
+            (own, others) => own == others,
+        }
+    }
+
     /// What it states; `None` for a finding of a later release.
     pub fn kind(&self) -> Option<FindingKind> {
         FindingKind::from_name(&self.name)
@@ -52,6 +67,9 @@ pub struct FindingList {
     /// The keepaliveds in containers. They are no findings.
     #[serde(default)]
     pub containers: Vec<ContainerKeepalived>,
+    /// The number of running keepaliveds on this machine, those in containers included.
+    #[serde(default)]
+    pub keepaliveds: u64,
 }
 
 /// A running keepalived with another root directory than the node's: in a container.

@@ -77,6 +77,12 @@ pub struct InstanceItem {
     pub report: Option<ReportItem>,
     /// The end of the silence that covers the instance; null if there is none.
     pub silenced_until: Option<Timestamp>,
+    /// The milliseconds between two adverts; null if the configuration does not set them.
+    #[serde(default)]
+    pub advert_ms: Option<u64>,
+    /// Whether adverts of another node arrive now; null if the node does not capture them, or cannot tell yet.
+    #[serde(default)]
+    pub hears_other: Option<bool>,
 }
 
 /// A virtual address of an instance.

@@ -55,8 +55,8 @@ pub use self::cluster_change::{
 };
 pub use self::config_check::{ConfigCheckDocument, ConfigErrorItem};
 pub use self::drain::{
-    DrainCheckDocument, DrainFacts, DrainFailover, DrainInstance, DrainPeer, DrainReason,
-    DrainVerdict, drain_check,
+    DrainCheckDocument, DrainFacts, DrainFailover, DrainInstance, DrainPeer, DrainQuestion,
+    DrainReason, DrainVerdict, drain_check, drain_check_of_cluster,
 };
 pub use self::event::{
     DeliveryEvent, DroppedEvent, EventId, FindingEvent, FindingState, InvalidEventId, NodeEvent,

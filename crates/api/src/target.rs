@@ -58,6 +58,10 @@ pub struct TargetItem {
     pub source: String,
     /// Notifications that wait or are being delivered.
     pub pending: u64,
+    /// Notifications that a silence holds back. They are not pending: they are delivered after the silence, also after a
+    /// restart.
+    #[serde(default)]
+    pub silenced: u64,
     /// The time of the oldest pending notification; null if none is pending.
     pub oldest_pending: Option<Timestamp>,
     /// Notifications that the target has received.

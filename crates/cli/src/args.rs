@@ -24,8 +24,8 @@ use crate::failure::EXIT_CODES;
 
 pub(crate) use self::announce::{AnnounceArgs, AnnounceTarget};
 pub(crate) use self::cluster::{
-    ClusterArgs, ClusterBalanceArgs, ClusterCommand, ClusterFindingsArgs, ClusterHistoryArgs,
-    ClusterNodesArgs, ClusterStatusArgs, ClusterWatchArgs, GroupSelection,
+    ClusterArgs, ClusterBalanceArgs, ClusterCommand, ClusterDrainCheckArgs, ClusterFindingsArgs,
+    ClusterHistoryArgs, ClusterNodesArgs, ClusterStatusArgs, ClusterWatchArgs, GroupSelection,
 };
 pub(crate) use self::config::ConfigCommand;
 pub(crate) use self::drain_check::DrainCheckArgs;

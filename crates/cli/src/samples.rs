@@ -68,6 +68,8 @@ pub(crate) fn instance(id: &str, role: RoleKind, addresses: Vec<AddressItem>) ->
         agent: None,
         report: None,
         silenced_until: None,
+        advert_ms: None,
+        hears_other: None,
     }
 }
 
@@ -137,6 +139,7 @@ pub(crate) fn node_status() -> NodeStatus {
         },
         findings: SeveritySummary { critical: 1, warning: 1, info: 1 },
         health: vec![FindingItem {
+            cluster_id: None,
             id: None,
             name: "node-history".to_owned(),
             severity: Severity::Warning,
@@ -144,6 +147,7 @@ pub(crate) fn node_status() -> NodeStatus {
             hint: "free some space".to_owned(),
             since: Some(at("14:50:00")),
             silenced_until: None,
+            harmless: false,
         }],
         problems: vec![ConfigProblemItem {
             file: "/etc/keepalived/keepalived.conf".to_owned(),
@@ -231,6 +235,7 @@ pub(crate) fn history() -> HistoryDocument {
 
 pub(crate) fn findings() -> FindingList {
     let finding = |id: Option<&str>, name: &str, severity, text: &str, hint: &str| FindingItem {
+        cluster_id: None,
         id: id.map(str::to_owned),
         name: name.to_owned(),
         severity,
@@ -238,6 +243,7 @@ pub(crate) fn findings() -> FindingList {
         hint: hint.to_owned(),
         since: Some(at("14:55:00")),
         silenced_until: None,
+        harmless: false,
     };
     let silenced = FindingItem {
         silenced_until: Some(at("17:00:00")),
@@ -276,6 +282,7 @@ pub(crate) fn findings() -> FindingList {
         ],
         too_young: 1,
         containers: Vec::new(),
+        keepaliveds: 0,
     }
 }
 
@@ -360,6 +367,7 @@ pub(crate) fn targets() -> TargetList {
         kind,
         source: "node".to_owned(),
         pending,
+        silenced: 0,
         oldest_pending: (pending > 0).then(|| at("14:58:00")),
         delivered: 40,
         failures: 3 * pending,

@@ -100,6 +100,7 @@ impl Lab {
             started: time(0),
             heartbeat_ms: 5000,
             lease_s: 15,
+            notifies: true,
         };
         self.put(&ClusterKey::Node(name(node)), encode(&record));
     }
@@ -156,6 +157,9 @@ fn router(number: usize, node: usize, is_primary: bool, recent: usize) -> RoleRe
         vrrp_version: Some(2),
         addresses: vec!["169.254.0.1/24".parse().expect("an address")],
         adverts: ReceivedAdverts::Other,
+        keepalived: Some(true),
+        source: None,
+        sync_group: None,
         findings: Vec::new(),
         recent: (0..recent).rev().map(transition).collect(),
     }

@@ -17,7 +17,7 @@ use vipwatch_api::{
 
 pub use self::history::{ClusterHistorySelection, history};
 use crate::group::{Group, GroupMember};
-use crate::record::FindingRecord;
+use crate::record::{FindingRecord, ReceivedAdverts};
 use crate::view::{ClusterView, NodeView};
 
 /// The answer to `GET /v1/cluster`.
@@ -153,8 +153,18 @@ fn group_item(group: Group, findings: Vec<String>) -> ClusterGroupItem {
 }
 
 fn member_item(member: GroupMember) -> ClusterMemberItem {
+    let confirmed = member.has_confirmed(member.mod_revision);
     let GroupMember { node, state, record, .. } = member;
     ClusterMemberItem {
+        confirmed,
+        keepalived: record.keepalived,
+        hears_other: match record.adverts {
+            ReceivedAdverts::Other => Some(true),
+            ReceivedAdverts::None => Some(false),
+            ReceivedAdverts::Unknown => None,
+        },
+        source: record.source.map(|source| source.to_string()),
+        sync_group: record.sync_group,
         node: node.to_string(),
         node_state: state,
         instance: record.instance,

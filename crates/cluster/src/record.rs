@@ -8,6 +8,8 @@
 //! A value comes from another machine. It is checked when it is decoded, and a wrong value is an error for the reader and
 //! never a role. Times are those of the node that wrote the value: they are shown, and no decision depends on them.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use vipwatch_api::{FindingKind, RoleKind, Timestamp};
@@ -65,6 +67,13 @@ pub struct NodeRecord {
     pub heartbeat_ms: u64,
     /// The lease of the process, in seconds.
     pub lease_s: i64,
+    /// Whether the node has a target for findings. Without one, nobody would be notified of what it reports.
+    #[serde(default = "yes")]
+    pub notifies: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What an operator did with a node.
@@ -176,6 +185,15 @@ pub struct RoleRecord {
     /// The adverts that the node captures.
     #[serde(default = "unknown")]
     pub adverts: ReceivedAdverts,
+    /// Whether the keepalived of the instance runs and works; `None` if that is not known.
+    #[serde(default)]
+    pub keepalived: Option<bool>,
+    /// The configured source of its adverts, which decides between equal priorities; `None` if the configuration has none.
+    #[serde(default)]
+    pub source: Option<IpAddr>,
+    /// The `vrrp_sync_group`; `None` if it is in none.
+    #[serde(default)]
+    pub sync_group: Option<String>,
     /// The names of the local findings about this instance that are not merely `info`, in order.
     #[serde(default)]
     pub findings: Vec<String>,

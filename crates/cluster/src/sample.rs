@@ -47,6 +47,9 @@ pub(crate) fn role_record(node: &str, instance: &str, role: RoleKind) -> RoleRec
         vrrp_version: Some(2),
         addresses: vec!["192.0.2.80/24".parse().unwrap()],
         adverts: ReceivedAdverts::Unknown,
+        keepalived: Some(true),
+        source: None,
+        sync_group: None,
         findings: Vec::new(),
         recent: Vec::new(),
     }
@@ -71,6 +74,7 @@ pub(crate) fn node_record(node: &str, heartbeat: u64, seen: i64) -> NodeRecord {
         started: time(0),
         heartbeat_ms: 5000,
         lease_s: 15,
+        notifies: true,
     }
 }
 

@@ -199,6 +199,14 @@ impl KeepalivedFacts {
         }
     }
 
+    /// Whether a keepalived runs and works; `None` if that is not known.
+    pub fn works(&self) -> Option<bool> {
+        match self.state() {
+            KeepalivedState::Unknown => None,
+            state => Some(state == KeepalivedState::Runs),
+        }
+    }
+
     fn is_crash_looping(&self) -> bool {
         self.recent_starts >= CRASH_LOOP_STARTS
     }

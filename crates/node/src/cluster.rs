@@ -32,6 +32,7 @@ pub(crate) use self::inbox::ClusterInbox;
 use self::neutron::NeutronComparer;
 pub(crate) use self::neutron::{NeutronCounters, NeutronErrorKind};
 pub(crate) use self::own_part::{OwnPart, OwnParts};
+pub(crate) use self::received_adverts::hears_other;
 use self::records::PublishedRecords;
 pub(crate) use self::settings::ClusterStartError;
 use crate::config::ClusterConfig;
@@ -218,6 +219,16 @@ impl ClusterService {
     /// Sets the cause of a transition, which is known later.
     pub(crate) fn set_cause(&self, id: &InstanceId, seq: i64, cause: &Cause) {
         self.0.records.recent.set_cause(id, seq, cause);
+    }
+
+    /// Whether the node has a target for findings: without one, another node reports those of the cluster.
+    pub(crate) fn set_notifies(&self, notifies: bool) {
+        self.0.records.set_notifies(notifies);
+    }
+
+    /// Whether this node reports the findings of the cluster and nobody is notified of them.
+    pub(crate) fn reports_to_nobody(&self) -> bool {
+        self.is_reporter() && !self.0.records.notifies()
     }
 
     /// Instances were added, removed or configured differently.

@@ -105,6 +105,8 @@ pub struct ConfigProblem {
     pub content: ContentInUse,
     /// Whether keepalived cannot hold the addresses of an instance because of it.
     pub loses_addresses: bool,
+    /// Whether it is a note: it hides no instance, and keepalived loses nothing.
+    pub is_harmless: bool,
 }
 
 /// The content of a file with a problem that the node uses.
@@ -119,12 +121,17 @@ pub enum ContentInUse {
 impl ConfigProblem {
     fn new(file: &Path, line: Option<u32>, text: String) -> Self {
         let (file, content) = (file.to_owned(), ContentInUse::Rest);
-        Self { file, line, text, content, loses_addresses: false }
+        Self { file, line, text, content, loses_addresses: false, is_harmless: false }
     }
 
     /// The same problem of a file, or directory, of which the last valid version stays in use.
     fn with_last_valid(self) -> Self {
-        Self { content: ContentInUse::LastValid, loses_addresses: false, ..self }
+        Self {
+            content: ContentInUse::LastValid,
+            loses_addresses: false,
+            is_harmless: false,
+            ..self
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use vipwatch_api::{
     FindingScope, FindingState, LatencyMap, NodeEvent, RemovedEvent, Schema, Timestamp,
     TransitionEvent, timestamp_from_millis,
 };
-use vipwatch_core::{Cause, RoleKind};
+use vipwatch_core::{Cause, InstanceId, RoleKind};
 use vipwatch_history::{HistoryEntry, Latencies, Record, SequenceEntry, Stage};
 use vipwatch_linux::clock::unix_millis;
 
@@ -177,23 +177,27 @@ impl NodeIdentity {
     pub(crate) fn local_finding(item: &ClusterFindingItem) -> FindingItem {
         FindingItem {
             id: None,
+            cluster_id: Some(item.id.clone()),
             name: item.name.clone(),
             severity: item.severity,
             text: item.text.clone(),
             hint: item.hint.clone(),
             since: Some(item.opened),
             silenced_until: None,
+            harmless: false,
         }
     }
 
-    /// The event of a finding about several nodes.
+    /// The event of a finding about several nodes. `instance` is that of this node in the group.
     pub(crate) fn cluster_finding(
         &self,
         seq: i64,
         state: FindingState,
         item: ClusterFindingItem,
+        instance: Option<&InstanceId>,
     ) -> FindingEvent {
-        let finding = Self::local_finding(&item);
+        let id = instance.map(ToString::to_string);
+        let finding = FindingItem { id, ..Self::local_finding(&item) };
         let cluster = Some(Box::new(item));
         let scope = FindingScope::Cluster;
         FindingEvent { scope, cluster, ..self.finding(seq, state, finding) }
@@ -230,6 +234,7 @@ fn deciding_addresses(instance: &InstanceConfig) -> Vec<AddressItem> {
 pub fn audit_finding(id: &str, dated: &DatedFinding) -> FindingItem {
     let DatedFinding { finding, since } = dated;
     FindingItem {
+        cluster_id: None,
         id: Some(id.to_owned()),
         name: finding.kind.name().to_owned(),
         severity: finding.severity,
@@ -238,12 +243,14 @@ pub fn audit_finding(id: &str, dated: &DatedFinding) -> FindingItem {
         // The Unix epoch stands for an unknown time.
         since: (*since > UNIX_EPOCH).then(|| time(*since)),
         silenced_until: None,
+        harmless: false,
     }
 }
 
 /// A problem of the node itself as a finding.
 pub fn health_finding(problem: &HealthProblem) -> FindingItem {
     FindingItem {
+        cluster_id: None,
         id: None,
         name: problem.kind.name().to_owned(),
         severity: problem.severity,
@@ -251,5 +258,6 @@ pub fn health_finding(problem: &HealthProblem) -> FindingItem {
         hint: problem.kind.hint().to_owned(),
         since: Some(time(problem.since)),
         silenced_until: None,
+        harmless: false,
     }
 }

@@ -17,7 +17,7 @@ const MAX_LINES = 6;
 
 /** Findings about the node that are not in the list of findings. */
 const healthFindings = () =>
-    (store.status?.health ?? []).filter((item) => !store.findings.has(findingKey(null, item.name)));
+    (store.status?.health ?? []).filter((item) => !store.findings.has(findingKey({ id: null, name: item.name })));
 
 /** The number of all findings. */
 export const findingCount = () => store.findings.size + healthFindings().length;
@@ -48,7 +48,7 @@ export const failingTargets = () => store.targets.filter((target) => target.fail
 
 /** Whether a finding has the same content as the line of a failing target. */
 const hasFinding = (target) =>
-    target.failing.every(({ id }) => store.findings.has(findingKey(id, `${target.kind}-failed`)));
+    target.failing.every(({ id }) => store.findings.has(findingKey({ id, name: `${target.kind}-failed` })));
 
 /** Changes with the content of the panel. */
 export const attentionMark = () =>

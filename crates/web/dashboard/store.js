@@ -56,7 +56,8 @@ export function mark(part) {
     });
 }
 
-export const findingKey = (id, name) => `${id ?? ''} ${name}`;
+/** A finding about several nodes has an id of its own: two of them can have the same name and instance. */
+export const findingKey = (finding) => finding.cluster_id ?? `${finding.id ?? ''} ${finding.name}`;
 
 /** Adds what views need in each instance: its sort key and the text that a search looks at. */
 function prepared(item) {
@@ -125,7 +126,7 @@ function receiveList({ name, items, isLast, head, asOf }) {
         if (store.areInstancesRead) store.instances = new Map(parts.map((item) => [item.id, prepared(item)]));
         store.areInstancesRead = true;
     } else if (name === 'findings') {
-        store.findings = new Map(parts.map((item) => [findingKey(item.id, item.name), dated(item)]));
+        store.findings = new Map(parts.map((item) => [findingKey(item), dated(item)]));
         store.areFindingsRead = true;
     } else {
         store.log.merge(head.epoch, parts);
@@ -249,7 +250,7 @@ const apply = {
 
     finding(event) {
         if (isInLists(event)) return;
-        const key = findingKey(event.id, event.finding.name);
+        const key = findingKey(event.finding);
         if (event.state === 'closed') store.findings.delete(key);
         else store.findings.set(key, dated(event.finding));
         mark('findings');

@@ -54,5 +54,10 @@ pub(crate) fn member(node: &str, role: RoleKind) -> ClusterMemberItem {
         netns: None,
         interface: "eth0".to_owned(),
         findings: Vec::new(),
+        confirmed: true,
+        keepalived: Some(true),
+        hears_other: None,
+        source: None,
+        sync_group: None,
     }
 }

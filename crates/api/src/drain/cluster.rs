@@ -1,88 +1,289 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the other nodes of the cluster say about each instance: whether one of them holds its addresses, and whether one of
-//! them could take over.
+//! What the other nodes of the cluster say about each instance of a node: whether one of them holds its addresses, and which of
+//! them would take over.
 
-use super::{DrainFacts, DrainReason};
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+
+use super::takeover::{Takeover, holds, is_live, takeover};
+use super::{DrainCheckDocument, DrainInstance, DrainQuestion, DrainReason, verdict};
 use crate::{
-    ClusterConnectionState, ClusterGroupList, ClusterMemberItem, ClusterNodeState, InstanceItem,
-    RoleKind,
+    ClusterConnectionState, ClusterGroupItem, ClusterGroupList, ClusterMemberItem, ClusterNodeItem,
+    ClusterNodeState, ClusterScope, GroupState, RoleKind, Schema,
 };
 
-/// The other live nodes of the groups of this node.
-pub(super) struct ClusterPeers<'f> {
-    facts: &'f DrainFacts,
-    groups: &'f ClusterGroupList,
+/// The groups of one node.
+pub(super) struct NodeGroups<'g> {
+    node: &'g str,
+    /// By the id of the node's instance.
+    groups: HashMap<&'g str, (&'g ClusterGroupItem, &'g ClusterMemberItem)>,
 }
 
-/// The other live nodes of one group.
-struct LivePeers {
-    has_holder: bool,
-    has_backup: bool,
+/// What is known about the instances of a node.
+#[derive(Debug, Default)]
+pub(super) struct ClusterAnswer {
+    pub(super) blocking: Vec<DrainReason>,
+    pub(super) uncertain: Vec<DrainReason>,
+    pub(super) notes: Vec<DrainReason>,
+    /// Who would take over each instance with addresses here.
+    pub(super) successors: BTreeMap<String, Vec<String>>,
 }
 
-impl<'f> ClusterPeers<'f> {
-    /// `None` if the node does not know the other nodes: no cluster is configured, or its view is old.
-    pub(super) fn of(facts: &'f DrainFacts) -> Option<Self> {
-        let groups = facts.cluster.as_ref()?;
-        let is_connected = groups.basis.connection == ClusterConnectionState::Connected;
-        is_connected.then_some(Self { facts, groups })
-    }
+/// The instances of a sync group, which move together.
+type SyncGroups<'g> = BTreeMap<(Option<&'g str>, &'g str), Vec<(&'g str, Vec<&'g str>)>>;
 
-    /// Why the node cannot be taken down.
-    pub(super) fn blocking(&self) -> Vec<DrainReason> {
-        let reasons = self.facts.instances.iter().filter_map(|instance| {
-            let peers = self.peers_of(instance)?;
-            let is_held = holds(instance.role);
-            if is_held && !peers.has_backup {
-                let text = "no other live node is backup: the addresses would be on no node";
-                return Some(DrainReason::new("no-backup-elsewhere", Some(&instance.id), text));
-            }
-            if instance.role == RoleKind::Backup && !peers.has_holder {
-                let text = "no other live node holds the addresses";
-                return Some(DrainReason::new("no-primary", Some(&instance.id), text));
-            }
-            None
+impl<'g> NodeGroups<'g> {
+    pub(super) fn new(node: &'g str, list: &'g [ClusterGroupItem]) -> Self {
+        let members = list.iter().flat_map(|group| {
+            let own = group.members.iter().filter(|member| member.node == node);
+            own.map(move |member| (member.instance.as_str(), (group, member)))
         });
-        reasons.collect()
+        Self { node, groups: members.collect() }
     }
 
-    /// The instances that the cluster does not know yet.
-    pub(super) fn uncertain(&self) -> Vec<DrainReason> {
-        let missing = self.facts.instances.iter().filter(|one| self.peers_of(one).is_none());
-        let text = "the cluster does not know this instance yet";
-        missing.map(|one| DrainReason::new("cluster-view", Some(&one.id), text)).collect()
+    /// Answers the question for these instances with their present roles.
+    pub(super) fn answer<'i>(
+        &self,
+        question: DrainQuestion,
+        instances: impl Iterator<Item = (&'i str, RoleKind)>,
+    ) -> ClusterAnswer {
+        let mut answer = ClusterAnswer::default();
+        let mut sync_groups = SyncGroups::new();
+        for (id, role) in instances {
+            let Some((group, own)) = self.groups.get(id) else {
+                let text = "the cluster does not know this instance yet";
+                answer.uncertain.push(DrainReason::new("cluster-view", Some(id), text));
+                continue;
+            };
+            if group.state == GroupState::Ambiguous {
+                let text = "it is not clear which instances of other nodes belong to it";
+                answer.uncertain.push(DrainReason::new("cluster-ambiguous-group", Some(id), text));
+            } else if holds(role) {
+                if question == DrainQuestion::If {
+                    self.leave(id, group, own, &mut answer, &mut sync_groups);
+                }
+            } else if role != RoleKind::Unknown {
+                self.stay(id, role, group, &mut answer);
+            }
+        }
+        check_sync_groups(&sync_groups, &mut answer);
+        answer
     }
 
-    /// The instances that have no backup while this node is down, and keep their primary.
-    pub(super) fn notes(&self) -> Vec<DrainReason> {
-        let is_last = |instance: &&InstanceItem| {
-            let peers = self.peers_of(instance);
-            instance.role == RoleKind::Backup
-                && peers.is_some_and(|peers| peers.has_holder && !peers.has_backup)
-        };
-        let last = self.facts.instances.iter().filter(is_last);
-        let text = "this is the only live backup: while this node is down, no node could take over";
-        last.map(|one| DrainReason::new("last-backup", Some(&one.id), text)).collect()
+    /// An instance with addresses on the node: another node must take over.
+    fn leave(
+        &self,
+        id: &str,
+        group: &'g ClusterGroupItem,
+        own: &'g ClusterMemberItem,
+        answer: &mut ClusterAnswer,
+        sync_groups: &mut SyncGroups<'g>,
+    ) {
+        let others = group.members.iter().filter(|member| member.node != self.node);
+        if let Some(other) =
+            others.filter(|member| is_live(member)).find(|member| holds(member.role))
+        {
+            let text = format!("{} holds the addresses too", other.node);
+            answer.blocking.push(DrainReason::new("two-primaries", Some(id), text));
+            return;
+        }
+        match takeover(group, self.node) {
+            Takeover::Next(next) => {
+                let names: Vec<&str> = next.iter().map(|member| member.node.as_str()).collect();
+                let owned = names.iter().map(|name| (*name).to_owned()).collect();
+                answer.successors.insert(id.to_owned(), owned);
+                if let Some(sync_group) = &own.sync_group {
+                    let key = (own.netns.as_deref(), sync_group.as_str());
+                    sync_groups.entry(key).or_default().push((own.instance.as_str(), names));
+                }
+            }
+            Takeover::Uncertain(text) => {
+                answer.uncertain.push(DrainReason::new("backup-not-certain", Some(id), text));
+            }
+            Takeover::Nobody(text) => {
+                answer.blocking.push(DrainReason::new("no-backup-elsewhere", Some(id), text));
+            }
+        }
     }
 
-    /// `None` if no group has the instance.
-    fn peers_of(&self, instance: &InstanceItem) -> Option<LivePeers> {
-        let node = self.groups.basis.node.as_deref()?;
-        let is_own = |one: &ClusterMemberItem| one.node == node && one.instance == instance.id;
-        let group = self.groups.items.iter().find(|group| group.members.iter().any(is_own))?;
-        let live = || {
-            let others = group.members.iter().filter(|member| member.node != node);
-            others.filter(|member| member.node_state == ClusterNodeState::Live)
-        };
-        Some(LivePeers {
-            has_holder: live().any(|member| holds(member.role)),
-            has_backup: live().any(|member| member.role == RoleKind::Backup),
-        })
+    /// An instance without addresses on the node: another node must hold them.
+    fn stay(&self, id: &str, role: RoleKind, group: &ClusterGroupItem, answer: &mut ClusterAnswer) {
+        let others = || group.members.iter().filter(|member| member.node != self.node);
+        let holders: Vec<_> =
+            others().filter(|member| is_live(member) && holds(member.role)).collect();
+        let hears =
+            |member: &ClusterMemberItem| is_live(member) && member.hears_other == Some(true);
+        if let Some(holder) = holders.first() {
+            if !holders.iter().any(|holder| holder.confirmed) {
+                let text = format!("{} has not confirmed that it is primary", holder.node);
+                answer.uncertain.push(DrainReason::new("primary-not-certain", Some(id), text));
+            } else if role == RoleKind::Backup
+                && !matches!(takeover(group, self.node), Takeover::Next(_))
+            {
+                let text = "this is the only live backup: while this node is down, no node could take over";
+                answer.notes.push(DrainReason::new("last-backup", Some(id), text));
+            }
+        } else if group.members.iter().any(hears) {
+            let text =
+                "the primary is on a node that the cluster does not know: only its adverts arrive";
+            answer.notes.push(DrainReason::new("primary-outside", Some(id), text));
+        } else if let Some(absent) = others().find(|member| was_primary(member)) {
+            let text = format!(
+                "{} was primary when vipwatch was stopped there, and no live node is",
+                absent.node
+            );
+            answer.uncertain.push(DrainReason::new("primary-not-certain", Some(id), text));
+        } else {
+            let text = "no other live node holds the addresses";
+            answer.blocking.push(DrainReason::new("no-primary", Some(id), text));
+        }
     }
 }
 
-fn holds(role: RoleKind) -> bool {
-    matches!(role, RoleKind::Primary | RoleKind::Partial)
+/// Whether vipwatch was stopped on a node that held addresses: its keepalived may hold them still.
+fn was_primary(member: &ClusterMemberItem) -> bool {
+    member.node_state == ClusterNodeState::Stopped && holds(member.role)
+}
+
+/// The instances of a sync group move together, so that one node must be able to take over all of them.
+fn check_sync_groups(sync_groups: &SyncGroups<'_>, answer: &mut ClusterAnswer) {
+    for ((_, name), instances) in sync_groups {
+        let Some(((first, next), rest)) = instances.split_first() else { continue };
+        if rest.iter().all(|(_, others)| others == next) && next.len() == 1 {
+            continue;
+        }
+        let common = next.iter().any(|node| rest.iter().all(|(_, others)| others.contains(node)));
+        let ids: Vec<&str> = instances.iter().map(|(id, _)| *id).collect();
+        if !common {
+            let text =
+                format!("the sync group {name} ({}) would go to different nodes", ids.join(", "));
+            answer.blocking.push(DrainReason::new("sync-group-split", Some(first), text));
+        } else if !rest.is_empty() {
+            let text = format!(
+                "several nodes have the same priority for the sync group {name} ({}), so that it is not clear which takes over",
+                ids.join(", ")
+            );
+            answer.uncertain.push(DrainReason::new("sync-group-split", Some(first), text));
+        }
+    }
+}
+
+/// Answers the question about a node from the records of the cluster alone: its deliveries are not known.
+pub fn drain_check_of_cluster(
+    question: DrainQuestion,
+    groups: &ClusterGroupList,
+    node: &ClusterNodeItem,
+    at: Timestamp,
+) -> DrainCheckDocument {
+    let of_node = NodeGroups::new(&node.node, &groups.items);
+    let mut own: Vec<&ClusterMemberItem> =
+        of_node.groups.values().map(|(_, member)| *member).collect();
+    own.sort_by_key(|member| (!holds(member.role), member.instance.as_str()));
+    let instances = own.iter().map(|member| (member.instance.as_str(), member.role));
+    let mut answer = of_node.answer(question, instances);
+    if question == DrainQuestion::Now {
+        let held = own.iter().filter_map(|member| {
+            held_here(&member.instance, member.role, member.reason.as_deref())
+        });
+        answer.blocking.extend(held);
+    }
+    answer.uncertain.extend(not_current(groups, node, &own));
+    let is_holding = own.iter().any(|member| holds(member.role));
+    let not_known = vec![DrainReason::new(
+        "deliveries",
+        None,
+        "whether notifications are pending on the node: `vipwatch drain-check` there says it",
+    )];
+    DrainCheckDocument {
+        schema: Schema::DrainCheck,
+        node: node.node.clone(),
+        at,
+        question,
+        verdict: verdict(question, is_holding, &answer.blocking, &answer.uncertain),
+        instances: own.iter().map(|member| instance_of(member, &mut answer.successors)).collect(),
+        blocking: answer.blocking,
+        uncertain: answer.uncertain,
+        not_known,
+        notes: answer.notes,
+        pending: Vec::new(),
+    }
+}
+
+/// Why an instance keeps the node from being drained; `None` if it has no addresses there. `reason` are details of its role.
+pub(super) fn held_here(id: &str, role: RoleKind, reason: Option<&str>) -> Option<DrainReason> {
+    match role {
+        RoleKind::Primary => {
+            let text = "this node is primary: it holds the addresses";
+            Some(DrainReason::new("primary-here", Some(id), text))
+        }
+        RoleKind::Partial => {
+            let text = format!("this node {}", reason.unwrap_or("holds some of the addresses"));
+            Some(DrainReason::new("addresses-here", Some(id), text))
+        }
+        RoleKind::Backup | RoleKind::Fault | RoleKind::Unknown => None,
+    }
+}
+
+/// Why the records of a node are not what its kernel says now.
+fn not_current(
+    groups: &ClusterGroupList,
+    node: &ClusterNodeItem,
+    own: &[&ClusterMemberItem],
+) -> Vec<DrainReason> {
+    let mut reasons = view_reasons(groups);
+    if groups.basis.scope == ClusterScope::Own && groups.basis.node.as_ref() != Some(&node.node) {
+        let text =
+            "the answering node knows only the groups of its own instances: --etcd reads all";
+        reasons.push(DrainReason::new("cluster-view", None, text));
+    }
+    if node.state != ClusterNodeState::Live {
+        let text = format!("the node is {}: its last known roles prove nothing", node.state.word());
+        reasons.push(DrainReason::new("node-not-live", None, text));
+    } else if own.is_empty() {
+        let text = "the cluster knows no instance of this node";
+        reasons.push(DrainReason::new("no-instances", None, text));
+    }
+    for member in own {
+        let text = if member.role == RoleKind::Unknown {
+            member.reason.clone().unwrap_or_else(|| "the kernel could not be read".to_owned())
+        } else if is_live(member) && !member.confirmed {
+            "the node has not confirmed its role".to_owned()
+        } else {
+            continue;
+        };
+        reasons.push(DrainReason::new("role-unknown", Some(&member.instance), text));
+    }
+    reasons
+}
+
+/// Why the view of the cluster proves nothing; empty if it is current.
+pub(super) fn view_reasons(groups: &ClusterGroupList) -> Vec<DrainReason> {
+    let text = match groups.basis.connection {
+        ClusterConnectionState::Connected | ClusterConnectionState::Off => return Vec::new(),
+        ClusterConnectionState::Connecting => "the node has not read etcd yet",
+        ClusterConnectionState::Stale => {
+            "the connection to etcd is lost: other nodes may have changed since"
+        }
+    };
+    vec![DrainReason::new("cluster-view", None, text)]
+}
+
+fn instance_of(
+    member: &ClusterMemberItem,
+    successors: &mut BTreeMap<String, Vec<String>>,
+) -> DrainInstance {
+    DrainInstance {
+        id: member.instance.clone(),
+        role: member.role,
+        since: member.since,
+        holds_addresses: holds(member.role),
+        loses_backup: member.role == RoleKind::Backup,
+        findings: member.findings.clone(),
+        peer: None,
+        last_failover: None,
+        successors: successors.remove(&member.instance).unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]

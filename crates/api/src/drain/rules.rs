@@ -2,46 +2,111 @@
 //! The rules of the check, without I/O.
 //!
 //! ```text
-//!   addresses here, something pending, or no primary anywhere ──▶ not safe
-//!   in a cluster: no other live node is backup or primary     ──▶ not safe
-//!   otherwise: a role or the list of instances is not certain ──▶ unknown
-//!   otherwise                                                 ──▶ safe
+//!   now: addresses here, something pending, or no primary anywhere ──▶ not drained
+//!   if:  no node would take over, or no primary anywhere           ──▶ not safe
+//!   otherwise: a fact is missing                                   ──▶ unknown
+//!   otherwise                                                      ──▶ drained; ready if addresses are here
 //! ```
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use vipwatch_core::finding::DrainEffect;
 
-use super::cluster::ClusterPeers;
+use super::cluster::{ClusterAnswer, NodeGroups, held_here, view_reasons};
+use super::takeover::holds;
 use super::{
-    DrainCheckDocument, DrainFacts, DrainInstance, DrainReason, DrainVerdict, FindingList,
+    DrainCheckDocument, DrainFacts, DrainInstance, DrainQuestion, DrainReason, DrainVerdict,
+    FindingList, verdict,
 };
-use crate::{FindingItem, FindingKind, InstanceItem, RoleKind, Schema, TargetItem};
+use crate::{
+    ClusterConnectionState, ClusterGroupList, FindingItem, FindingKind, InstanceItem, RoleKind,
+    Schema, TargetItem,
+};
 
-/// Decides whether the node can be taken down.
-pub fn drain_check(facts: DrainFacts) -> DrainCheckDocument {
-    let instances = drain_instances(&facts);
-    let peers = ClusterPeers::of(&facts);
-    let blocking = blocking(&facts, peers.as_ref());
-    let uncertain = uncertain(&facts, peers.as_ref());
-    let notes = peers.as_ref().map(ClusterPeers::notes).unwrap_or_default();
-    let verdict = match (blocking.is_empty(), uncertain.is_empty()) {
-        (false, _) => DrainVerdict::NotSafe,
-        (true, false) => DrainVerdict::Unknown,
-        (true, true) => DrainVerdict::Safe,
-    };
+/// A transition waits for its cause for up to two seconds before its notifications are pending.
+const CAUSE_WAIT_MS: i64 = 3000;
+
+/// The time between two adverts where the configuration does not set it.
+const DEFAULT_ADVERT_MS: u64 = 1000;
+
+/// Answers the question about the node of the facts.
+pub fn drain_check(question: DrainQuestion, facts: DrainFacts) -> DrainCheckDocument {
+    let groups = facts.cluster.as_ref().filter(|groups| is_connected(groups));
+    let roles = facts.instances.iter().map(|one| (one.id.as_str(), one.role));
+    let cluster = groups.map(|groups| {
+        NodeGroups::new(node_name(&facts, groups), &groups.items).answer(question, roles)
+    });
+    let mut blocking = blocking(question, &facts);
+    let mut uncertain = uncertain(&facts, cluster.is_some());
+    let mut notes = Vec::new();
+    let mut successors = BTreeMap::new();
+    let has_cluster = cluster.is_some();
+    if let Some(answer) = cluster {
+        add_cluster(&facts, answer, &mut blocking, &mut uncertain, &mut notes, &mut successors);
+    }
+    notes.extend(held_back(&facts.targets));
+    notes.extend(rejected(&facts));
+    let instances = drain_instances(&facts, successors);
+    let is_holding = instances.iter().any(|instance| instance.holds_addresses);
+    let mut found = verdict(question, is_holding, &blocking, &uncertain);
+    if question == DrainQuestion::If && !has_cluster && found == DrainVerdict::Ready {
+        let text = "which node would take over: only a cluster view ([cluster] in the configuration) knows the other nodes";
+        uncertain.push(DrainReason::new("no-cluster", None, text));
+        found = DrainVerdict::Unknown;
+    }
     DrainCheckDocument {
         schema: Schema::DrainCheck,
-        verdict,
+        question,
+        verdict: found,
         blocking,
         uncertain,
-        not_known: not_known(&facts, &instances, peers.is_some()),
+        not_known: not_known(&facts, &instances, has_cluster),
         notes,
         instances,
         node: facts.node,
         at: facts.at,
         pending: facts.targets.into_iter().filter(|target| target.pending > 0).collect(),
     }
+}
+
+fn is_connected(groups: &ClusterGroupList) -> bool {
+    groups.basis.connection == ClusterConnectionState::Connected
+}
+
+/// The name of the node in the cluster.
+fn node_name<'f>(facts: &'f DrainFacts, groups: &'f ClusterGroupList) -> &'f str {
+    groups.basis.node.as_deref().unwrap_or(&facts.node)
+}
+
+/// Adds what the other nodes say.
+fn add_cluster(
+    facts: &DrainFacts,
+    answer: ClusterAnswer,
+    blocking: &mut Vec<DrainReason>,
+    uncertain: &mut Vec<DrainReason>,
+    notes: &mut Vec<DrainReason>,
+    successors: &mut BTreeMap<String, Vec<String>>,
+) {
+    // The adverts that arrive now are newer than those that the cluster knows of.
+    let hears = |id: Option<&str>| {
+        let instance = facts.instances.iter().find(|one| Some(one.id.as_str()) == id);
+        instance.is_some_and(|one| one.hears_other == Some(true))
+    };
+    for reason in answer.blocking {
+        let is_no_primary = reason.kind() == Some(DrainEffect::NoPrimary);
+        if is_no_primary && hears(reason.id.as_deref()) {
+            continue;
+        }
+        if is_no_primary {
+            // The local finding says the same.
+            blocking.retain(|known| known.id != reason.id || known.name != reason.name);
+        }
+        blocking.push(reason);
+    }
+    uncertain.extend(answer.uncertain);
+    notes.extend(answer.notes);
+    successors.extend(answer.successors);
 }
 
 impl DrainReason {
@@ -53,10 +118,11 @@ impl DrainReason {
     fn of_finding(name: &str, finding: &FindingItem) -> Self {
         Self::new(name, finding.id.as_deref(), finding.text.clone())
     }
-}
 
-fn holds_addresses(instance: &InstanceItem) -> bool {
-    matches!(instance.role, RoleKind::Primary | RoleKind::Partial)
+    /// The effect of the finding with the name of this reason; `None` if no finding has it.
+    fn kind(&self) -> Option<DrainEffect> {
+        FindingKind::from_name(&self.name).map(FindingKind::drain)
+    }
 }
 
 /// The findings with this effect.
@@ -64,48 +130,32 @@ fn with_effect(findings: &FindingList, effect: DrainEffect) -> impl Iterator<Ite
     findings.items.iter().filter(move |finding| has_effect(&finding.name, effect))
 }
 
-fn has_effect(finding: &str, effect: DrainEffect) -> bool {
+pub(super) fn has_effect(finding: &str, effect: DrainEffect) -> bool {
     FindingKind::from_name(finding).is_some_and(|kind| kind.drain() == effect)
 }
 
-fn blocking(facts: &DrainFacts, peers: Option<&ClusterPeers<'_>>) -> Vec<DrainReason> {
+fn blocking(question: DrainQuestion, facts: &DrainFacts) -> Vec<DrainReason> {
     let mut reasons = Vec::new();
-    for instance in &facts.instances {
-        let id = Some(instance.id.as_str());
-        match instance.role {
-            RoleKind::Primary => {
-                let text = "this node is primary: it holds the addresses";
-                reasons.push(DrainReason::new("primary-here", id, text));
-            }
-            RoleKind::Partial => {
-                let details = instance.reason.as_deref().unwrap_or("holds some of the addresses");
-                let text = format!("this node {details}");
-                reasons.push(DrainReason::new("addresses-here", id, text));
-            }
-            RoleKind::Backup | RoleKind::Fault | RoleKind::Unknown => {}
-        }
-        if instance.report.as_ref().is_some_and(|report| report.held) {
-            let text = "the receiver holds a report of its monitor back";
-            reasons.push(DrainReason::new("delivery-pending", id, text));
-        }
+    if question == DrainQuestion::Now {
+        let held = facts.instances.iter();
+        reasons.extend(held.filter_map(|one| held_here(&one.id, one.role, one.reason.as_deref())));
+        let held = |instance: &&InstanceItem| instance.report.as_ref().is_some_and(|it| it.held);
+        let text = "the receiver holds a report of its monitor back";
+        let reports = facts.instances.iter().filter(held);
+        reasons
+            .extend(reports.map(|one| DrainReason::new("delivery-pending", Some(&one.id), text)));
+        let is_held = |id: Option<&str>| {
+            facts.instances.iter().any(|one| Some(one.id.as_str()) == id && holds(one.role))
+        };
+        let left = with_effect(&facts.findings, DrainEffect::AddressesHere);
+        let left = left.filter(|finding| !is_held(finding.id.as_deref()));
+        reasons.extend(left.map(|finding| DrainReason::of_finding("addresses-here", finding)));
+        reasons.extend(facts.targets.iter().filter(|target| target.pending > 0).map(pending));
+        let behind = with_effect(&facts.findings, DrainEffect::ConsumerBehind);
+        reasons.extend(behind.map(|finding| DrainReason::of_finding("consumer-behind", finding)));
     }
-    let holds = |id: Option<&str>| {
-        facts.instances.iter().any(|other| Some(other.id.as_str()) == id && holds_addresses(other))
-    };
-    let left = with_effect(&facts.findings, DrainEffect::AddressesHere);
-    let left = left.filter(|finding| !holds(finding.id.as_deref()));
-    reasons.extend(left.map(|finding| DrainReason::of_finding("addresses-here", finding)));
-    let of_cluster = peers.map(ClusterPeers::blocking).unwrap_or_default();
-    let is_known = |finding: &&FindingItem| {
-        of_cluster.iter().any(|reason| reason.name == "no-primary" && reason.id == finding.id)
-    };
-    let nowhere =
-        with_effect(&facts.findings, DrainEffect::NoPrimary).filter(|finding| !is_known(finding));
+    let nowhere = with_effect(&facts.findings, DrainEffect::NoPrimary);
     reasons.extend(nowhere.map(|finding| DrainReason::of_finding("no-primary", finding)));
-    reasons.extend(of_cluster);
-    reasons.extend(facts.targets.iter().filter(|target| target.pending > 0).map(pending));
-    let behind = with_effect(&facts.findings, DrainEffect::ConsumerBehind);
-    reasons.extend(behind.map(|finding| DrainReason::of_finding("consumer-behind", finding)));
     reasons
 }
 
@@ -118,16 +168,38 @@ fn pending(target: &TargetItem) -> DrainReason {
     }
 }
 
-fn uncertain(facts: &DrainFacts, peers: Option<&ClusterPeers<'_>>) -> Vec<DrainReason> {
+/// The notifications that a silence holds back: a restart does not lose them.
+fn held_back(targets: &[TargetItem]) -> impl Iterator<Item = DrainReason> {
+    targets.iter().filter(|target| target.silenced > 0).map(|target| {
+        let text = format!("{} notifications wait for the end of a silence", target.silenced);
+        DrainReason {
+            target: Some(target.name.clone()),
+            ..DrainReason::new("delivery-silenced", None, text)
+        }
+    })
+}
+
+/// A note if etcd rejects the records of this node.
+fn rejected(facts: &DrainFacts) -> Option<DrainReason> {
+    let groups = facts.cluster.as_ref().filter(|groups| is_connected(groups))?;
+    let error = groups.basis.error.as_ref()?;
+    let text = format!("other nodes do not have the current roles of this one: {error}");
+    Some(DrainReason::new("cluster-records", None, text))
+}
+
+fn uncertain(facts: &DrainFacts, has_cluster: bool) -> Vec<DrainReason> {
     let unknown = facts.instances.iter().filter(|one| one.role == RoleKind::Unknown);
     let unknown = unknown.map(|instance| {
         let text = instance.reason.as_deref().unwrap_or("the kernel could not be read");
         DrainReason::new("role-unknown", Some(&instance.id), text)
     });
     let findings = with_effect(&facts.findings, DrainEffect::Uncertain);
+    let findings = findings.filter(|finding| !finding.harmless);
     let findings = findings.map(|finding| DrainReason::of_finding(&finding.name, finding));
-    let of_cluster = peers.map(ClusterPeers::uncertain).unwrap_or_default();
-    let mut reasons: Vec<DrainReason> = unknown.chain(findings).chain(of_cluster).collect();
+    let view = facts.cluster.iter().flat_map(view_reasons);
+    let mut reasons: Vec<DrainReason> = unknown.chain(findings).chain(view).collect();
+    let failovers = facts.instances.iter().filter_map(|one| failover(one, facts.at, has_cluster));
+    reasons.extend(failovers);
     if facts.findings.too_young > 0 {
         let text = format!(
             "a failover may still be going on: findings younger than five seconds: {}",
@@ -135,10 +207,66 @@ fn uncertain(facts: &DrainFacts, peers: Option<&ClusterPeers<'_>>) -> Vec<DrainR
         );
         reasons.push(DrainReason::new("findings-too-young", None, text));
     }
+    reasons.extend(missing_instances(facts));
     reasons
 }
 
-fn drain_instances(facts: &DrainFacts) -> Vec<DrainInstance> {
+/// Why an instance without addresses here may have none anywhere. VRRP needs some seconds, and without a cluster only adverts
+/// show that another node is primary.
+fn failover(instance: &InstanceItem, now: Timestamp, has_cluster: bool) -> Option<DrainReason> {
+    let reason = |name, text: &str| Some(DrainReason::new(name, Some(&instance.id), text));
+    if instance.role == RoleKind::Unknown {
+        return None;
+    }
+    // A time in the future is that of a clock that was set since.
+    let age = instance.since.map(|since| now.as_millisecond() - since.as_millisecond());
+    let age = age.filter(|age| *age >= 0).unwrap_or(i64::MAX);
+    if age < CAUSE_WAIT_MS {
+        return reason(
+            "failover-young",
+            "the role has just changed, and its cause is not known yet",
+        );
+    }
+    let is_elsewhere = has_cluster || instance.hears_other == Some(true);
+    if holds(instance.role) || is_elsewhere {
+        return None;
+    }
+    let advert = instance.advert_ms.unwrap_or(DEFAULT_ADVERT_MS);
+    // Three adverts and the skew, which is less than one (RFC 9568, 6.1).
+    let election = i64::try_from(advert.saturating_mul(4)).unwrap_or(i64::MAX);
+    if age < election.saturating_add(CAUSE_WAIT_MS) {
+        let text =
+            "the role has just changed, and no adverts show that another node has taken over";
+        return reason("failover-young", text);
+    }
+    if instance.role == RoleKind::Fault {
+        let text = "it cannot hold the addresses, and no adverts show that another node does";
+        return reason("primary-not-certain", text);
+    }
+    None
+}
+
+/// Why a node that follows no instance may hold addresses nevertheless.
+fn missing_instances(facts: &DrainFacts) -> Option<DrainReason> {
+    if !facts.instances.is_empty() {
+        return None;
+    }
+    let text = match (facts.findings.keepaliveds, facts.recent_instances) {
+        (0, 0) => return None,
+        (0, recent) => {
+            format!("no instance is followed, and there were {recent} within the last day")
+        }
+        (running, _) => {
+            format!("no instance is followed, and {running} keepaliveds run on this machine")
+        }
+    };
+    Some(DrainReason::new("no-instances", None, text))
+}
+
+fn drain_instances(
+    facts: &DrainFacts,
+    mut successors: BTreeMap<String, Vec<String>>,
+) -> Vec<DrainInstance> {
     let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for finding in &facts.findings.items {
         names
@@ -155,11 +283,12 @@ fn drain_instances(facts: &DrainFacts) -> Vec<DrainInstance> {
             id: instance.id.clone(),
             role: instance.role,
             since: instance.since,
-            holds_addresses: holds_addresses(instance) || is_left,
+            holds_addresses: holds(instance.role) || is_left,
             loses_backup: instance.role == RoleKind::Backup && !cannot_take_over,
             findings,
             peer: facts.peers.get(&instance.id).cloned(),
             last_failover: facts.failovers.get(&instance.id).cloned(),
+            successors: successors.remove(&instance.id).unwrap_or_default(),
         }
     };
     let mut instances: Vec<DrainInstance> = facts.instances.iter().map(&mut one).collect();
@@ -197,7 +326,7 @@ fn not_known(
     if let Some(error) = &facts.history_error {
         add("last-failover", format!("the last failover of each instance: {error}"));
     }
-    if instances.is_empty() {
+    if instances.is_empty() && missing_instances(facts).is_none() {
         add("no-instances", "whether instances should be here: none is configured".to_owned());
     }
     reasons

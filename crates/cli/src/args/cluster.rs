@@ -70,6 +70,12 @@ pub(crate) enum ClusterCommand {
   vipwatch cluster balance
   vipwatch cluster balance -o json | jq '.items[] | {node, primaries, difference}'")]
     Balance(ClusterBalanceArgs),
+    /// Check whether anything is still on a node, or whether it could be taken down
+    #[command(after_help = "Examples:
+  vipwatch cluster drain-check net-3                 # 0: nothing is on net-3 any more
+  vipwatch cluster drain-check net-3 --if            # 0: other nodes would take over, instance by instance
+  vipwatch cluster --etcd https://10.0.0.1:2379 drain-check net-3 --if")]
+    DrainCheck(ClusterDrainCheckArgs),
     /// List the nodes, with their state, version and number of instances
     #[command(after_help = "Examples:
   vipwatch cluster nodes
@@ -86,6 +92,7 @@ impl ClusterCommand {
             Self::Findings(options) => &options.etcd,
             Self::History(options) => &options.etcd,
             Self::Balance(options) => &options.etcd,
+            Self::DrainCheck(options) => &options.etcd,
             Self::Nodes(options) => &options.etcd,
         }
     }
@@ -214,6 +221,21 @@ pub(crate) struct ClusterNodesArgs {
     /// Exit with 1 unless every node shown is in this state
     #[arg(long, value_name = "STATE", value_parser = node_state())]
     pub(crate) expect: Option<ClusterNodeState>,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdOptions,
+    #[command(flatten)]
+    pub(crate) query: NodeOptions,
+}
+
+/// `vipwatch cluster drain-check`.
+#[derive(Debug, Arguments)]
+pub(crate) struct ClusterDrainCheckArgs {
+    /// The name of the node, as `vipwatch cluster nodes` shows it
+    #[arg(value_name = "NODE", add = ArgValueCompleter::new(cluster_nodes))]
+    pub(crate) name: String,
+    /// Ask whether taking the node down would be a clean failover, instead of whether anything is still there
+    #[arg(long = "if")]
+    pub(crate) is_if: bool,
     #[command(flatten)]
     pub(crate) etcd: EtcdOptions,
     #[command(flatten)]

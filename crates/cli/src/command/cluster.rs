@@ -7,6 +7,7 @@
 
 mod balance;
 mod basis;
+mod drain_check;
 mod etcd;
 mod findings;
 mod history;
@@ -37,6 +38,7 @@ pub(crate) fn run(options: &ClusterArgs, root: &EtcdOptions) -> Result<(), Comma
         ClusterCommand::Findings(options) => findings::run(options, &etcd),
         ClusterCommand::History(options) => history::run(options, &etcd),
         ClusterCommand::Balance(options) => balance::run(options, &etcd),
+        ClusterCommand::DrainCheck(options) => drain_check::run(options, &etcd),
         ClusterCommand::Nodes(options) => nodes::run(options, &etcd),
     }
 }

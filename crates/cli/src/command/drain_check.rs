@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `vipwatch drain-check`: prints whether this node can be taken down.
+//! `vipwatch drain-check`: prints whether anything is still on this node, or whether it could be taken down.
 //!
 //! The rules are [`vipwatch_api::drain_check`]. This module reads the facts from the node, waits with `--wait`, and
 //! prints the answer.
@@ -8,7 +8,7 @@ mod facts;
 mod page;
 mod wait;
 
-use vipwatch_api::{DrainCheckDocument, DrainReason, DrainVerdict, drain_check};
+use vipwatch_api::{DrainCheckDocument, DrainQuestion, DrainReason, DrainVerdict, drain_check};
 
 use self::facts::{AuditMode, read_facts};
 use crate::args::DrainCheckArgs;
@@ -17,30 +17,39 @@ use crate::output;
 use crate::source::query_node;
 
 pub(crate) fn run(options: &DrainCheckArgs) -> Result<(), CommandError> {
+    let question = if options.is_if { DrainQuestion::If } else { DrainQuestion::Now };
     let check = match options.wait {
-        None => drain_check(query_node(&options.node, |node| read_facts(node, AuditMode::Now))?),
-        Some(limit) => wait::until_safe(&options.node, limit)?,
+        None => {
+            let facts = query_node(&options.node, |node| read_facts(node, AuditMode::Now))?;
+            drain_check(question, facts)
+        }
+        Some(limit) => wait::until_drained(&options.node, limit)?,
     };
     output::show(&options.node.output, &check);
     result(&check)
 }
 
 /// The exit code and the message on standard error.
-fn result(check: &DrainCheckDocument) -> Result<(), CommandError> {
+pub(in crate::command) fn result(check: &DrainCheckDocument) -> Result<(), CommandError> {
     let (code, reasons) = match check.verdict {
-        DrainVerdict::Safe => return Ok(()),
-        DrainVerdict::NotSafe => (ExitStatus::No, &check.blocking),
+        DrainVerdict::Drained | DrainVerdict::Ready => return Ok(()),
+        DrainVerdict::NotDrained | DrainVerdict::NotSafe => (ExitStatus::No, &check.blocking),
         DrainVerdict::Unknown => (ExitStatus::NotKnown, &check.uncertain),
     };
-    let text = format!("{}: {}", verdict_text(check.verdict), summary(reasons));
+    let text = format!("{}: {}", verdict_text(check), summary(reasons));
     Err(CommandError::new(code, text))
 }
 
-fn verdict_text(verdict: DrainVerdict) -> &'static str {
-    match verdict {
-        DrainVerdict::Safe => "safe to take this node down",
-        DrainVerdict::NotSafe => "not safe to take this node down",
-        DrainVerdict::Unknown => "cannot know whether it is safe to take this node down",
+fn verdict_text(check: &DrainCheckDocument) -> &'static str {
+    match (check.verdict, check.question) {
+        (DrainVerdict::Drained, _) => "drained",
+        (DrainVerdict::Ready, _) => "ready: other nodes would take over",
+        (DrainVerdict::NotDrained, _) => "not drained",
+        (DrainVerdict::NotSafe, _) => "not safe to take this node down",
+        (DrainVerdict::Unknown, DrainQuestion::Now) => "cannot know whether this node is drained",
+        (DrainVerdict::Unknown, DrainQuestion::If) => {
+            "cannot know whether it is safe to take this node down"
+        }
     }
 }
 
@@ -54,7 +63,7 @@ fn summary(reasons: &[DrainReason]) -> String {
         }
     }
     let texts = counts.iter().map(|(name, count)| match *name {
-        "findings-too-young" => "a failover may still be going on".to_owned(),
+        "findings-too-young" | "failover-young" => "a failover may still be going on".to_owned(),
         _ => format!("{count} {name}"),
     });
     texts.collect::<Vec<_>>().join(", ")

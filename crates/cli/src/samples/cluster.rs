@@ -52,6 +52,11 @@ fn member(node: &str, instance: &str, role: RoleKind, priority: u8) -> ClusterMe
         netns: None,
         interface: "eth0".to_owned(),
         findings: Vec::new(),
+        confirmed: true,
+        keepalived: Some(true),
+        hears_other: None,
+        source: None,
+        sync_group: None,
     }
 }
 

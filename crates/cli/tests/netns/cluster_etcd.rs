@@ -61,6 +61,7 @@ impl<'a> Publisher<'a> {
             started: at,
             heartbeat_ms: 5000,
             lease_s: 15,
+            notifies: true,
         };
         let member = MemberRecord {
             schema: FORMAT,
@@ -97,6 +98,9 @@ impl<'a> Publisher<'a> {
             vrrp_version: Some(2),
             addresses: vec!["192.0.2.10/24".parse().unwrap()],
             adverts: ReceivedAdverts::Unknown,
+            keepalived: Some(true),
+            source: None,
+            sync_group: None,
             findings: Vec::new(),
             recent: Vec::new(),
         };

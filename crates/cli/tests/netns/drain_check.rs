@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `vipwatch drain-check`: safe, not safe, or not known; with real keepalived where another node takes over.
+//! `vipwatch drain-check`: drained, not drained, or not known; with real keepalived where another node takes over.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ fn start_host(lab: &Lab, switch: &BridgeSwitch, number: u8, priority: u8) -> Hos
 }
 
 #[test]
-fn a_primary_is_not_safe_until_another_node_has_taken_over() {
+fn a_primary_is_not_drained_until_another_node_has_taken_over() {
     let lab = Lab::new();
     let switch = BridgeSwitch::new(&lab);
     let first = start_host(&lab, &switch, 1, 150);
@@ -104,12 +104,12 @@ fn a_primary_is_not_safe_until_another_node_has_taken_over() {
     assert!(text.contains("VR_1: this node is primary"), "{text}");
     assert!(text.contains("a VRRP backup sends no adverts"), "{text}");
     let answer = wait_showing(
-        "the backup to be safe, with an advert of its peer",
+        "the backup to be drained, with an advert of its peer",
         || second.fixture.log(),
         || {
             let answer = query_json(&second.fixture, &["drain-check"]);
             let is_known = !answer["instances"][0]["peer"].is_null();
-            (answer["verdict"] == "safe" && is_known).then_some(answer)
+            (answer["verdict"] == "drained" && is_known).then_some(answer)
         },
     );
     let peer = &answer["instances"][0]["peer"];
@@ -119,7 +119,8 @@ fn a_primary_is_not_safe_until_another_node_has_taken_over() {
     waiting.wait_for_progress("1 primary-here; waiting");
     first.keepalived.stop();
     assert_eq!(waiting.exit_code(), Some(0), "{}", read(&waiting.errors));
-    wait_for_role(&second.fixture, "VR_1", "primary");
+    let role = &query_json(&second.fixture, &["status"])["instances"][0]["role"];
+    assert_eq!(*role, "primary", "the answer came before the other node had taken over");
     let answer: Value = query_json(&first.fixture, &["drain-check"]);
     let failover = &answer["instances"][0]["last_failover"];
     assert_eq!((&failover["from"], &failover["to"]), (&"primary".into(), &"backup".into()));
@@ -129,7 +130,7 @@ fn a_primary_is_not_safe_until_another_node_has_taken_over() {
 }
 
 #[test]
-fn a_pending_delivery_is_not_safe_until_it_is_delivered() {
+fn a_pending_delivery_is_not_drained_until_it_is_delivered() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let server = HttpServer::new(&[503; 1000]);
@@ -147,7 +148,7 @@ fn a_pending_delivery_is_not_safe_until_it_is_delivered() {
 }
 
 #[test]
-fn a_wait_that_ends_with_a_primary_here_is_not_safe() {
+fn a_wait_that_ends_with_a_primary_here_is_not_drained() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     netns.ip(ADD_VIP);
@@ -156,7 +157,7 @@ fn a_wait_that_ends_with_a_primary_here_is_not_safe() {
     assert_eq!(code, Some(1), "{text}");
     let (code, text) = drain_check(&fixture, &["--wait", "1s", "--quiet"]);
     assert_eq!(code, Some(1));
-    assert_eq!(text, "vipwatch: not safe to take this node down: 1 primary-here\n");
+    assert_eq!(text, "vipwatch: not drained: 1 primary-here\n");
 }
 
 #[test]
@@ -193,16 +194,28 @@ fn a_wait_goes_on_after_a_restart_of_the_node() {
 }
 
 #[test]
-fn what_the_node_cannot_know_is_never_safe() {
+fn what_the_node_cannot_know_is_never_drained() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let _node = fixture.start();
-    assert_eq!(drain_check(&fixture, &[]).0, Some(0));
-    // The node keeps the last valid content: it may miss instances of the new one.
+    assert_eq!(drain_check(&fixture, &["--wait", "1m"]).0, Some(0));
+    // A note about the file hides nothing.
     let valid = read(&fixture.keepalived_conf());
+    let note = "global_defs {\n  router_id \"x\n}\n";
+    write(&fixture.keepalived_conf(), &format!("{note}{valid}"));
+    let status = || query_json(&fixture, &["status"]);
+    wait_showing(
+        "a note",
+        || status()["problems"].to_string(),
+        || status()["problems"].to_string().contains("a quote is not closed").then_some(()),
+    );
+    let (code, text) = drain_check(&fixture, &["--wait", "1m"]);
+    assert_eq!(code, Some(0), "{text}");
+    // The node keeps the last valid content: it may miss instances of the new one.
     write(&fixture.keepalived_conf(), &format!("{valid}vrrp_instance B {{\n"));
     wait_for("the problem", || {
-        (query_json(&fixture, &["status"])["problems"] != serde_json::json!([])).then_some(())
+        let problems = query_json(&fixture, &["status"])["problems"].to_string();
+        problems.contains("vrrp_instance B").then_some(())
     });
     let (code, text) = drain_check(&fixture, &[]);
     assert_eq!(code, Some(5), "{text}");
@@ -214,4 +227,42 @@ fn what_the_node_cannot_know_is_never_safe() {
     waiting.wait_for_progress("configuration-problem; waiting");
     write(&fixture.keepalived_conf(), &valid);
     assert_eq!(waiting.exit_code(), Some(0), "{}", read(&waiting.errors));
+}
+
+#[test]
+fn a_silenced_webhook_does_not_keep_a_node_from_being_drained() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let server = HttpServer::new(&[200; 100]);
+    fixture.configure(&webhook(&server.url, ""));
+    netns.ip(ADD_VIP);
+    let _node = fixture.start();
+    wait_for("the first notification", || server.last_seq());
+    assert!(fixture.run(&["silence", "--all", "--for", "1h", "--reason", "x"]).status.success());
+    netns.ip(REMOVE_VIP);
+    wait_for_role(&fixture, "VI_1", "backup");
+    let (code, text) = drain_check(&fixture, &["--wait", "1m"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("target ops: 1 notifications wait for the end of a silence"), "{text}");
+    let targets = query_json(&fixture, &["targets"]);
+    let target = &targets["items"][0];
+    assert_eq!((&target["pending"], &target["silenced"]), (&0.into(), &1.into()), "{targets}");
+}
+
+#[test]
+fn without_a_cluster_nobody_knows_who_would_take_over() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    netns.ip(ADD_VIP);
+    let _node = fixture.start();
+    wait_for_role(&fixture, "VI_1", "primary");
+    let answer = wait_for("an answer", || {
+        let answer = query_json(&fixture, &["drain-check", "--if"]);
+        (answer["uncertain"][0]["name"] == "no-cluster").then_some(answer)
+    });
+    assert_eq!((&answer["question"], &answer["verdict"]), (&"if".into(), &"unknown".into()));
+    assert_eq!(drain_check(&fixture, &["--if"]).0, Some(5));
+    netns.ip(REMOVE_VIP);
+    let drained = || (drain_check(&fixture, &["--if"]).0 == Some(0)).then_some(());
+    wait_for("the node to be drained", drained);
 }

@@ -81,6 +81,8 @@ pub(super) struct SessionStatus {
     pub(super) endpoint: Option<String>,
     pub(super) stale_since: Option<Timestamp>,
     pub(super) error: Option<String>,
+    /// The revision that the view has reached.
+    pub(super) revision: i64,
     pub(super) is_registered: bool,
     pub(super) is_reporter: bool,
     /// Whether this node is the reporter, and has so many open findings that it opens no more.
@@ -111,6 +113,7 @@ impl ClusterHandle {
             endpoint: None,
             stale_since: None,
             error: None,
+            revision: 0,
             is_registered: false,
             is_reporter: false,
             is_full_of_findings: false,
@@ -210,7 +213,7 @@ impl ClusterHandle {
             endpoint: status.endpoint,
             stale_since: status.stale_since,
             error: status.error,
-            revision: self.view().revision(),
+            revision: status.revision,
             unknown: Vec::new(),
         }
     }

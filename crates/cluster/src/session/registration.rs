@@ -94,6 +94,7 @@ pub(super) struct HeartbeatValues {
     pub(super) seen: i64,
     pub(super) seq: i64,
     pub(super) instances: u64,
+    pub(super) notifies: bool,
 }
 
 impl NodeIdentityKeys {
@@ -128,6 +129,7 @@ impl NodeIdentityKeys {
             at: Timestamp::now(),
             started: self.started,
             heartbeat_ms: u64::try_from(self.settings.heartbeat.as_millis()).unwrap_or(u64::MAX),
+            notifies: values.notifies,
             lease_s: i64::try_from(self.settings.lease.as_secs()).unwrap_or(i64::MAX),
         }
     }

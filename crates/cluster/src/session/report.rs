@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use vipwatch_api::{ClusterScope, Timestamp};
+use vipwatch_api::{ClusterNodeState, ClusterScope, Timestamp};
 use vipwatch_core::{ErrorChain, Moment};
 
 use super::ClusterEvent;
@@ -18,7 +18,7 @@ use crate::findings::EvaluationTime;
 use crate::follow::{RangeFollower, write};
 use crate::key::ClusterKey;
 use crate::record::{ClusterRecord, ClusterRecordError, FORMAT, ReporterRecord, encode};
-use crate::view::{StoredValue, ViewChange};
+use crate::view::{NodeView, StoredValue, ViewChange};
 
 /// How long ended findings share a lease.
 const RETENTION_LEASE_AGE: Duration = Duration::from_hours(1);
@@ -40,6 +40,9 @@ impl Worker {
             return self.resign(link).await;
         };
         let elected = self.reporter.as_ref().map(ReporterWork::create_revision);
+        if self.yields_report() {
+            return self.abdicate(link, &registration).await;
+        }
         match (self.reporter_key(), elected) {
             (ReporterKey::Own(key), Some(revision)) if key == revision => {}
             // The second case: a lost connection has interrupted the election of this node.
@@ -53,6 +56,35 @@ impl Worker {
         }
         self.evaluate();
         self.write_findings(link).await
+    }
+
+    /// Whether this node has no target for findings, and another live node has one.
+    fn yields_report(&self) -> bool {
+        if self.source.notifies() {
+            return false;
+        }
+        let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let notifies = |node: NodeView<'_>| {
+            *node.name != self.settings.node
+                && node.state == ClusterNodeState::Live
+                && node.process.is_some_and(|process| process.record.notifies)
+        };
+        view.nodes().any(notifies)
+    }
+
+    /// Gives the report to another node.
+    async fn abdicate(
+        &mut self,
+        link: &mut SessionLink<'_>,
+        registration: &Registration,
+    ) -> Result<(), EtcdError> {
+        if let ReporterKey::Own(revision) = self.reporter_key() {
+            let key = self.identity.keys().text(&ClusterKey::Reporter);
+            let own = Compare::create_revision_is(&key, revision);
+            let compares = vec![own, self.identity.fence(registration)];
+            link.connection.commit(compares, vec![RequestOp::delete(&key)], &key).await?;
+        }
+        self.resign(link).await
     }
 
     /// Creates the key `reporter`. Returns its revision; `None` if another node has it.

@@ -22,6 +22,9 @@ pub trait RecordSource: Send + Sync {
 
     /// Values of the next heartbeat.
     fn facts(&self) -> HeartbeatFacts;
+
+    /// Whether the node has a target for findings.
+    fn notifies(&self) -> bool;
 }
 
 /// A record and its place.

@@ -209,6 +209,7 @@ impl Worker {
                 self.read_surplus_again(&mut link).await?;
                 self.compare_keys(&mut link).await?;
             }
+            self.shared.status().revision = self.view_revision();
             self.write(&mut link).await?;
             self.report_view();
             let deadline = self.next_deadline();

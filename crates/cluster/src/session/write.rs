@@ -223,9 +223,9 @@ impl Worker {
     }
 
     fn heartbeat_values(&mut self) -> HeartbeatValues {
-        let facts = self.source.facts();
+        let (facts, notifies) = (self.source.facts(), self.source.notifies());
         let (count, seen) = (self.heartbeat.next_count(), self.heartbeat.seen());
-        HeartbeatValues { count, seen, seq: facts.seq, instances: facts.instances }
+        HeartbeatValues { count, seen, seq: facts.seq, instances: facts.instances, notifies }
     }
 }
 

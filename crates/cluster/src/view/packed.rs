@@ -39,6 +39,10 @@ mod present {
     pub(super) const ADVERT: u64 = 1 << 7;
     pub(super) const FINDINGS: u64 = 1 << 8;
     pub(super) const RECENT: u64 = 1 << 9;
+    pub(super) const KEEPALIVED_RUNS: u64 = 1 << 10;
+    pub(super) const KEEPALIVED_STOPPED: u64 = 1 << 11;
+    pub(super) const SOURCE: u64 = 1 << 12;
+    pub(super) const SYNC_GROUP: u64 = 1 << 13;
 }
 
 /// Packs a record. `model` is a text that the id of the instance often equals; [`unpack`] needs the same.
@@ -69,6 +73,12 @@ pub(super) fn pack(record: &RoleRecord, model: &str) -> Vec<u8> {
     }
     if let Some(advert_ms) = record.advert_ms {
         out.unsigned(advert_ms);
+    }
+    if let Some(source) = record.source {
+        network(&mut out, IpNet::from(source));
+    }
+    if let Some(group) = &record.sync_group {
+        out.text_like(group, &record.instance);
     }
     if !record.findings.is_empty() {
         out.list(&record.findings, |out, name| out.word(name, FindingKind::NAMES));
@@ -116,6 +126,9 @@ pub(super) fn unpack(bytes: &[u8], model: &str, identity: &RoleIdentity) -> Opti
         vrrp_version: None,
         addresses: input.list(read_network)?,
         adverts: adverts_of(first & 3),
+        keepalived: None,
+        source: None,
+        sync_group: None,
         findings: Vec::new(),
         recent: Vec::new(),
         instance,
@@ -144,6 +157,15 @@ pub(super) fn unpack(bytes: &[u8], model: &str, identity: &RoleIdentity) -> Opti
     if has(present::ADVERT) {
         record.advert_ms = Some(input.unsigned()?);
     }
+    if has(present::KEEPALIVED_RUNS) || has(present::KEEPALIVED_STOPPED) {
+        record.keepalived = Some(has(present::KEEPALIVED_RUNS));
+    }
+    if has(present::SOURCE) {
+        record.source = Some(read_network(input)?.addr());
+    }
+    if has(present::SYNC_GROUP) {
+        record.sync_group = Some(input.text_like(&record.instance)?.into_owned());
+    }
     if has(present::FINDINGS) {
         record.findings = input.list(|input| input.word(FindingKind::NAMES))?;
     }
@@ -165,6 +187,10 @@ fn present_fields(record: &RoleRecord) -> u64 {
         (record.advert_ms.is_some(), present::ADVERT),
         (!record.findings.is_empty(), present::FINDINGS),
         (!record.recent.is_empty(), present::RECENT),
+        (record.keepalived == Some(true), present::KEEPALIVED_RUNS),
+        (record.keepalived == Some(false), present::KEEPALIVED_STOPPED),
+        (record.source.is_some(), present::SOURCE),
+        (record.sync_group.is_some(), present::SYNC_GROUP),
     ];
     fields.into_iter().filter(|(is_present, _)| *is_present).map(|(_, field)| field).sum()
 }

@@ -33,6 +33,8 @@ pub(crate) struct NodeSide {
     handle: OnceLock<Weak<ClusterHandle>>,
     /// The main loop does not answer.
     pub(crate) is_stuck: AtomicBool,
+    /// The node has no target for findings.
+    pub(crate) has_no_target: AtomicBool,
 }
 
 impl RecordSource for NodeSide {
@@ -47,6 +49,10 @@ impl RecordSource for NodeSide {
     fn facts(&self) -> HeartbeatFacts {
         let instances = u64::try_from(self.roles.lock().unwrap().len()).unwrap();
         HeartbeatFacts { seq: 1, instances }
+    }
+
+    fn notifies(&self) -> bool {
+        !self.has_no_target.load(Ordering::SeqCst)
     }
 }
 
@@ -223,6 +229,9 @@ pub(crate) fn wanted(router: &str, role: RoleKind) -> WantedRole {
         vrrp_version: Some(2),
         addresses: vec!["169.254.0.1/24".parse().unwrap()],
         adverts: ReceivedAdverts::Unknown,
+        keepalived: Some(true),
+        source: None,
+        sync_group: None,
         findings: Vec::new(),
         recent: Vec::new(),
     };

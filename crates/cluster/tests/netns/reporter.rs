@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One node reports the findings of the cluster.
 
+use std::sync::atomic::Ordering;
+
 use vipwatch_api::{ClusterScope, RoleKind};
 use vipwatch_cluster::etcd::messages::RequestOp;
 use vipwatch_cluster::record::FindingRecord;
@@ -51,6 +53,21 @@ fn three(etcd: &Etcd) -> [TestNode; 3] {
         let role = if name == "a" { Primary } else { Backup };
         TestNode::start(session(&settings(etcd), name), &[("r1", role), (name, Primary)])
     })
+}
+
+#[test]
+fn a_node_without_a_target_reports_only_while_no_other_has_one() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    wait_for("a reports", || a.handle.is_reporter().then_some(()));
+    a.side.has_no_target.store(true, Ordering::SeqCst);
+    a.set("r1", Backup);
+    assert!(a.handle.is_reporter(), "nobody else is there");
+    let b = TestNode::start(session(&settings(&etcd), "b"), &[("r1", Backup)]);
+    wait_for("b reports", || (b.handle.is_reporter() && !a.handle.is_reporter()).then_some(()));
+    b.stop();
+    wait_for("a reports again", || a.handle.is_reporter().then_some(()));
 }
 
 #[test]

@@ -117,6 +117,8 @@ pub struct VrrpInstance {
     pub auth_hmac: Option<Box<AuthHmac>>,
     /// `unicast_peer`; empty if adverts are multicast.
     pub unicast_peers: Box<[IpAddr]>,
+    /// `mcast_src_ip` or `unicast_src_ip`: the source of its adverts; `None` if keepalived takes it from the interface.
+    pub source: Option<IpAddr>,
     /// The `vrrp_sync_group` of the instance; `None` if it is in none.
     pub sync_group: Option<Arc<str>>,
     /// The virtual addresses, in the order of the file; empty only with `no_virtual_ipaddress`.
@@ -292,6 +294,7 @@ impl InstanceBuilder<'_> {
             protocol: Some(protocol),
             auth_hmac: self.auth_hmac(draft).map(Box::new),
             unicast_peers: draft.unicast_peers.as_slice().into(),
+            source: draft.source,
             sync_group: self.sync_groups.group_of(name),
             addresses,
             has_ipv6_gateway: draft.has_ipv6_gateway,

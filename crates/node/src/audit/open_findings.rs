@@ -84,6 +84,7 @@ impl OpenFinding {
     /// The document of this finding.
     fn item(self, key: FindingKey) -> FindingItem {
         FindingItem {
+            cluster_id: None,
             id: key.id.map(|id| id.to_string()),
             name: key.kind.name().to_owned(),
             severity: self.severity,
@@ -91,6 +92,7 @@ impl OpenFinding {
             hint: self.hint.into_owned(),
             since: self.since,
             silenced_until: None,
+            harmless: false,
         }
     }
 }

@@ -24,6 +24,15 @@ pub(super) fn received_adverts(
         .read(instance, |evidence| judge(instance, evidence, processes.as_deref(), clock::now()))
 }
 
+/// Whether adverts of another node arrive; `None` if that is not known.
+pub(crate) fn hears_other(store: &StateStore, instance: &InstanceConfig) -> Option<bool> {
+    match received_adverts(store, instance)? {
+        ReceivedAdverts::Other => Some(true),
+        ReceivedAdverts::None => Some(false),
+        ReceivedAdverts::Unknown => None,
+    }
+}
+
 fn judge(
     instance: &InstanceConfig,
     evidence: InstanceEvidence<'_>,

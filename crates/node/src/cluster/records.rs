@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -18,6 +19,8 @@ use vipwatch_core::{InstanceId, Role};
 use super::received_adverts::received_adverts;
 use super::recent::RecentTransitions;
 use crate::cluster::MarkInstance;
+use crate::discovery::InstanceConfig;
+use crate::processes::keepalived_facts;
 use crate::state::{InstanceEntry, StateStore};
 use crate::view::timestamp;
 
@@ -28,6 +31,8 @@ pub(super) struct PublishedRecords {
     pub(super) recent: RecentTransitions,
     /// The adverts of instances that can change without another change of the instance, as last published.
     unsettled: Mutex<BTreeMap<InstanceId, ReceivedAdverts>>,
+    /// Whether the node has a target for findings.
+    notifies: AtomicBool,
     /// Marks an instance: its record has changed.
     mark: OnceLock<MarkInstance>,
 }
@@ -45,6 +50,7 @@ impl PublishedRecords {
             node,
             recent: RecentTransitions::new(state_dir),
             unsettled: Mutex::default(),
+            notifies: AtomicBool::new(false),
             mark: OnceLock::new(),
         }
     }
@@ -52,6 +58,10 @@ impl PublishedRecords {
     /// Sets the function that marks an instance. Only the first call has an effect.
     pub(super) fn set_mark(&self, mark: MarkInstance) {
         let _ = self.mark.set(mark);
+    }
+
+    pub(super) fn set_notifies(&self, notifies: bool) {
+        self.notifies.store(notifies, Ordering::Relaxed);
     }
 
     fn record(&self, entry: &InstanceEntry) -> RoleRecord {
@@ -81,9 +91,18 @@ impl PublishedRecords {
             vrrp_version: vrrp.protocol.map(|protocol| protocol.version.number()),
             addresses,
             adverts,
+            keepalived: self.has_keepalived(config),
+            source: vrrp.source,
+            sync_group: vrrp.sync_group.as_deref().map(str::to_owned),
             findings: finding_names(entry),
             recent: self.recent.of(&config.id),
         }
+    }
+
+    /// Whether the keepalived of an instance runs and works; `None` if that is not known.
+    fn has_keepalived(&self, instance: &InstanceConfig) -> Option<bool> {
+        let processes = self.store.processes()?;
+        keepalived_facts(&processes, instance, None)?.facts.works()
     }
 
     /// The adverts of an instance. Those of an instance that is not primary are judged again at each heartbeat, until
@@ -144,6 +163,10 @@ impl RecordSource for PublishedRecords {
         self.judge_adverts();
         let instances = self.store.view().entries.len() as u64;
         HeartbeatFacts { seq: self.store.events.last_seq(), instances }
+    }
+
+    fn notifies(&self) -> bool {
+        self.notifies.load(Ordering::Relaxed)
     }
 }
 

@@ -147,7 +147,8 @@ impl ConfigFile {
             let text = message.text(may_quote).to_owned();
             let problem = ConfigProblem::new(file, Some(position.line), text);
             let loses_addresses = *impact == Impact::AddressesLost;
-            content.problems.push(ConfigProblem { loses_addresses, ..problem });
+            let is_harmless = !impact.may_hide_instances() && !loses_addresses;
+            content.problems.push(ConfigProblem { loses_addresses, is_harmless, ..problem });
         }
         if count > MAX_PROBLEMS {
             let text = format!("{} more problems are not listed", count - MAX_PROBLEMS);

@@ -72,6 +72,7 @@ impl Node {
                 | ClusterEvent::RejectionChanged
                 | ClusterEvent::SurplusChanged => is_health_changed = true,
                 ClusterEvent::ReporterChanged { is_reporter } => {
+                    is_health_changed = true;
                     cluster.reporter_changed(is_reporter);
                     self.reporter_changed(is_reporter);
                 }
@@ -222,7 +223,7 @@ impl Node {
         instance: Option<&InstanceId>,
     ) -> i64 {
         let seq = self.next_seq();
-        let event = self.identity.cluster_finding(seq, state, item.clone());
+        let event = self.identity.cluster_finding(seq, state, item.clone(), instance);
         // The text is that of the record, which any client of etcd can write.
         let (finding, group) = (&item.name, item.group.as_deref());
         if state == FindingState::Closed {
@@ -246,8 +247,13 @@ impl Node {
 
     /// On the reporter: delivers an open finding to the targets that have not received it.
     fn deliver_open(&mut self, cluster: &ClusterService, record: &FindingRecord) {
-        let own = cluster.read(|view| cluster.own_parts(view).of(record));
-        let seq = self.publish_open(record, own.and_then(|own| own.instance));
+        let own = cluster.read(|view| cluster.own_parts(view).of(record)).unwrap_or_default();
+        // The clients of this node see only what concerns it, whichever node is the reporter.
+        let seq = if own.is_concerned {
+            self.publish_open(record, own.instance)
+        } else {
+            self.next_seq()
+        };
         let item = finding_item(record, FindingScope::Cluster);
         let notification = self.cluster_notification(seq, FindingState::Open, item);
         let findings = &self.cluster_findings;
@@ -279,7 +285,7 @@ impl Node {
         state: FindingState,
         item: ClusterFindingItem,
     ) -> Arc<dyn Notification> {
-        let mut event = self.identity.cluster_finding(seq, state, item);
+        let mut event = self.identity.cluster_finding(seq, state, item, None);
         event.finding.silenced_until = self.silences.until(None, SystemTime::now()).map(time);
         let (instance, read_at) = (None, clock::now());
         Arc::new(FindingNotification { event, instance, read_at, is_recorded: false })
@@ -332,7 +338,7 @@ fn problem(cluster: &ClusterService, basis: &ClusterBasis) -> Option<String> {
             None if basis.error.is_some() => Some(format!(
                 "etcd rejects the records of this node, so other nodes do not have its current roles{cause}"
             )),
-            None => beyond_limits(cluster),
+            None => beyond_limits(cluster).or_else(|| reports_to_nobody(cluster)),
         },
         ClusterConnectionState::Off => None,
     }
@@ -349,5 +355,14 @@ fn beyond_limits(cluster: &ClusterService) -> Option<String> {
     }
     cluster.is_full_of_findings().then(|| {
         "too many findings of the cluster are open, so that this node opens no more: see `vipwatch cluster findings`".to_owned()
+    })
+}
+
+/// This node reports the findings of the cluster without a target; `None` if it does not.
+fn reports_to_nobody(cluster: &ClusterService) -> Option<String> {
+    cluster.reports_to_nobody().then(|| {
+        "this node reports the findings of the cluster, and nobody is notified of them: no live node has a hook or webhook \
+         for findings"
+            .to_owned()
     })
 }

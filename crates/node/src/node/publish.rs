@@ -122,11 +122,12 @@ impl Node {
                 }
             }
         });
-        if let Some(cluster) = &self.cluster {
-            cluster.mark_all();
-        }
         self.witness.follow(instances);
         let reconfigured = self.outlets.follow(instances);
+        if let Some(cluster) = &self.cluster {
+            cluster.set_notifies(self.notifier.has_finding_target());
+            cluster.mark_all();
+        }
         self.notify_current_roles(&reconfigured);
         self.history.set_targets(self.notifier.stored_targets());
     }

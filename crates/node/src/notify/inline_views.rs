@@ -81,6 +81,7 @@ impl InlineCounters {
             kind,
             source: DeliverySource::Node.as_str().to_owned(),
             pending: self.failing.len() as u64,
+            silenced: 0,
             oldest_pending: None,
             delivered: self.delivered,
             failures: self.failures,

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use vipwatch_api::TargetItem;
 use vipwatch_core::notification::Concluded;
-use vipwatch_core::{Conclusion, InstanceId};
+use vipwatch_core::{Conclusion, EventKind, InstanceId};
 use vipwatch_history::{DeliverySource, StoredDelivery, StoredTargets};
 use vipwatch_linux::clock;
 
@@ -149,6 +149,12 @@ impl Notifier {
     /// The names of all targets of one source.
     pub(super) fn target_names(&self, source: DeliverySource) -> Vec<Arc<str>> {
         self.named_queues(source).into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Whether a target of the node selects findings.
+    pub(crate) fn has_finding_target(&self) -> bool {
+        let queues = self.queues(DeliverySource::Node);
+        queues.iter().any(|queue| queue.settings().selects(EventKind::Finding))
     }
 
     /// Removes the pending notifications about a subject from all targets of the node.

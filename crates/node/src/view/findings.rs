@@ -101,6 +101,7 @@ pub fn findings(context: &ApiContext) -> FindingList {
         items,
         too_young,
         containers: containers(&context.store),
+        keepaliveds: context.store.processes().map_or(0, |processes| processes.count()) as u64,
     }
 }
 
@@ -311,6 +312,7 @@ pub(super) fn count(summary: &mut SeveritySummary, severity: Severity) {
 /// A finding of unknown age.
 fn new(id: Option<&str>, kind: FindingKind, text: String) -> FindingItem {
     FindingItem {
+        cluster_id: None,
         id: id.map(str::to_owned),
         name: kind.name().to_owned(),
         severity: kind.severity(),
@@ -318,6 +320,7 @@ fn new(id: Option<&str>, kind: FindingKind, text: String) -> FindingItem {
         hint: kind.hint().to_owned(),
         since: None,
         silenced_until: None,
+        harmless: false,
     }
 }
 
@@ -340,6 +343,7 @@ fn configuration_problems(view: &PublishedState) -> Vec<FindingItem> {
             return item;
         }
         item.severity = kind.milder().unwrap_or(item.severity);
+        item.harmless = problem.is_harmless;
         if problem.content == ContentInUse::Rest {
             "correct this part; the node uses the rest of the file".clone_into(&mut item.hint);
         }

@@ -19,6 +19,7 @@ use super::{
     ApiContext, findings, known_timestamp, read_history, report_of, silenced_until, timestamp,
 };
 use crate::cause::cause_item;
+use crate::cluster::hears_other;
 use crate::discovery::{ConfigProblem, InstanceConfig};
 use crate::event::latency_map;
 use crate::selection::Selection;
@@ -181,6 +182,8 @@ fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
         }),
         report: report_of(context, &config.id),
         silenced_until: silenced_until(context, Some(config.id.as_str())),
+        advert_ms: config.vrrp.advert_interval.and_then(|every| every.as_millis().try_into().ok()),
+        hears_other: hears_other(&context.store, config),
     }
 }
 

@@ -169,6 +169,24 @@ impl RequestPeer {
     pub(crate) fn become_stream(&self) -> bool {
         self.slot.upgrade().is_some_and(|slot| slot.table.become_stream(&slot))
     }
+
+    /// Counts the connection as an event stream while the request waits for a change; `None` if there are too many.
+    pub(crate) fn wait_as_stream(&self) -> Option<StreamWait> {
+        self.become_stream().then(|| StreamWait(self.slot.clone()))
+    }
+}
+
+/// A request that waits for a change. Its connection takes no place of those with other requests.
+#[derive(Debug)]
+pub(crate) struct StreamWait(std::sync::Weak<ConnectionSlot>);
+
+impl Drop for StreamWait {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.upgrade() {
+            slot.lock().is_stream = false;
+            slot.table.publish_counts();
+        }
+    }
 }
 
 /// Which connections a table has; each has counters of its own.

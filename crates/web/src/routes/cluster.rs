@@ -4,15 +4,17 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::Uri;
 use axum::response::Response;
 use tokio::time::timeout;
 use vipwatch_api::{ClusterChangeCount, ClusterFilter, GroupState, ProblemDocument, Schema};
 use vipwatch_node::view;
 
+use super::events::too_many_streams;
 use super::process::{made_elsewhere, whole_document};
 use super::{RequestHead, answer};
+use crate::connection::RequestPeer;
 use crate::parameters::{Parameters, check_accept, invalid};
 use crate::reply::{self, RouteResult};
 
@@ -36,10 +38,14 @@ pub(super) async fn history((State(context), uri, headers): RequestHead) -> Resp
 const CHANGE_WAIT: Duration = Duration::from_secs(15);
 
 /// `GET /v1/cluster/changes?after=NUMBER`: waits until the number of changes differs from `after`.
-pub(super) async fn changes((State(context), uri, headers): RequestHead) -> Response {
+pub(super) async fn changes(
+    (State(context), uri, headers): RequestHead,
+    Extension(peer): Extension<RequestPeer>,
+) -> Response {
     let changes = async || -> RouteResult {
         check_accept(&headers, "application/json")?;
         let after = Parameters::read(&uri, &["after"])?.one("after")?.unwrap_or(0);
+        let _wait = peer.wait_as_stream().ok_or_else(too_many_streams)?;
         let counter = &context.store.cluster_changes;
         let waited = timeout(CHANGE_WAIT, poll_fn(|task| counter.poll_other(after, task))).await;
         let changes = waited.unwrap_or_else(|_| counter.number());

@@ -72,9 +72,7 @@ fn open(
     let filter = filter(uri, headers)?;
     let selection = Selection::of_instances(&filter.ids, &[], &context.store.view());
     if !peer.become_stream() {
-        let problem =
-            ProblemDocument::new(ErrorCode::TooManyConnections, "too many event streams are open");
-        return Err(problem.with_hint("try again"));
+        return Err(too_many_streams());
     }
     let subscription = context.store.events.subscribe();
     let stream = EventStream {
@@ -91,6 +89,12 @@ fn open(
     let body = Body::new(body);
     let content_type = HeaderValue::from_static("text/event-stream");
     Ok(reply::response(StatusCode::OK, content_type, body))
+}
+
+/// The problem that no more clients can wait for events.
+pub(super) fn too_many_streams() -> ProblemDocument {
+    let text = "too many event streams are open";
+    ProblemDocument::new(ErrorCode::TooManyConnections, text).with_hint("try again")
 }
 
 /// The header has precedence: a browser that reconnects uses the first URL, and the header has its last event.

@@ -61,6 +61,10 @@ impl RecordSource for SimulatedRoles {
         let count = u64::try_from(self.lock_seqs().len());
         HeartbeatFacts { seq: 1, instances: count.unwrap_or(u64::MAX) }
     }
+
+    fn notifies(&self) -> bool {
+        true
+    }
 }
 
 impl ClusterObserver for SimulatedRoles {
@@ -270,6 +274,9 @@ fn record(instance: &InstanceId, seq: i64) -> RoleRecord {
         vrrp_version: Some(2),
         addresses: vec!["169.254.0.1/24".parse().expect("a valid address")],
         adverts: ReceivedAdverts::Unknown,
+        keepalived: Some(true),
+        source: None,
+        sync_group: None,
         findings: Vec::new(),
         recent: Vec::new(),
     }

@@ -316,5 +316,5 @@ fn the_drain_unit_prints_its_answer_at_shutdown_without_rights() {
     machine
         .succeed("systemctl start vipwatch-drain.service && systemctl stop vipwatch-drain.service");
     let log = machine.succeed("journalctl --unit vipwatch-drain.service --output cat");
-    assert!(log.contains("safe"), "{log}");
+    assert!(log.contains(": drained"), "{log}");
 }

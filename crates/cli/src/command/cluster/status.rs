@@ -4,13 +4,13 @@
 use serde::Serialize;
 use vipwatch_api::{
     ClusterGroupItem, ClusterGroupList, ClusterMemberItem, ClusterNeutron, ClusterNodeState,
-    ClusterStatus, GroupState, RoleKind,
+    ClusterScope, ClusterStatus, GroupState, RoleKind,
 };
 
 use super::basis::{check_current, push_basis, push_warning};
 use super::selection::SelectedGroups;
 use super::source::ClusterReader;
-use crate::args::{ClusterStatusArgs, EtcdOptions};
+use crate::args::{ClusterStatusArgs, EtcdOptions, GroupSelection};
 use crate::failure::{CommandError, ExitStatus};
 use crate::output::{self, Page, Style, TextTable, count, push_line};
 
@@ -24,8 +24,25 @@ pub(super) fn run(options: &ClusterStatusArgs, etcd: &EtcdOptions) -> Result<(),
     let document = ClusterStatusDocument { status, items };
     output::show(&options.query.output, &document);
     let Some(expected) = options.expect else { return Ok(()) };
+    check_scope(&options.selection, &document, expected)?;
     check_expectation(&document.items, expected)?;
     check_current(&document.status.basis)
+}
+
+/// An error if the view lacks groups that the expectation is about: a favourable result would be one of this node's groups.
+fn check_scope(
+    selection: &GroupSelection,
+    document: &ClusterStatusDocument,
+    expected: GroupState,
+) -> Result<(), CommandError> {
+    let is_own = document.status.basis.scope == ClusterScope::Own;
+    let failed = document.items.iter().any(|group| group.state != expected);
+    if !is_own || failed || SelectedGroups::is_needed(selection) {
+        return Ok(());
+    }
+    let message = "this node sees only the groups of its own instances";
+    let hint = "--etcd reads all groups, view = \"full\" in [cluster] shows them to this node, and --node NAME asks for those of one node";
+    Err(CommandError::new(ExitStatus::NotKnown, message).hint(hint))
 }
 
 /// `GET /v1/cluster` together with the selected groups.

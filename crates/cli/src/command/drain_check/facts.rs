@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads the facts of the check from the node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use vipwatch_api::client::{Client, ClientError};
 use vipwatch_api::{
@@ -13,6 +14,9 @@ use vipwatch_api::{
 const MAX_PEERS: usize = 200;
 /// Maximum number of transitions that are searched for the last failovers, the newest ones.
 const MAX_TRANSITIONS: u64 = 20_000;
+
+/// Instances that were here within this time are missed if there are none now.
+const RECENT: Duration = Duration::from_hours(24);
 
 /// Which findings are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,7 @@ pub(super) fn read_facts(node: &Client, mode: AuditMode) -> Result<DrainFacts, C
         AuditMode::Last => node.findings()?,
     };
     let instances = node.instances(&InstanceFilter::default())?.items;
+    let recent_instances = if instances.is_empty() { recent_instances(node)? } else { 0 };
     let mut facts = DrainFacts {
         node: findings.node.clone(),
         at: Timestamp::now(),
@@ -41,6 +46,7 @@ pub(super) fn read_facts(node: &Client, mode: AuditMode) -> Result<DrainFacts, C
         peers: BTreeMap::new(),
         failovers: BTreeMap::new(),
         history_error: None,
+        recent_instances,
         instances,
     };
     if mode == AuditMode::Now {
@@ -100,6 +106,24 @@ fn newest_peer(adverts: &AdvertsItem) -> Option<DrainPeer> {
     let newest = others.max_by_key(|source| source.at)?;
     let advertising = newest.advertising;
     Some(DrainPeer { source: newest.source.clone(), at: newest.at, advertising })
+}
+
+/// The number of instances with a transition within the last day, in the history of a node that follows none.
+fn recent_instances(node: &Client) -> Result<u64, ClientError> {
+    let since = Timestamp::now() - RECENT;
+    let filter = HistoryFilter { since: Some(since), ..HistoryFilter::default() };
+    let mut ids = BTreeSet::new();
+    let items = match node.history(&filter) {
+        Ok(items) => items,
+        Err(ClientError::Problem(_)) => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    for item in items {
+        if let TimelineItem::Transition(transition) = item? {
+            ids.insert(transition.id);
+        }
+    }
+    Ok(ids.len() as u64)
 }
 
 /// The last transition of each instance from or to `primary`.

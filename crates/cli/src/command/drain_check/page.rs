@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answer for people.
 
-use vipwatch_api::{DrainCheckDocument, DrainInstance, DrainPeer, DrainReason};
+use vipwatch_api::{DrainCheckDocument, DrainInstance, DrainPeer, DrainQuestion, DrainReason};
 
 use super::verdict_text;
 use crate::output::{Page, Style, TextTable, push_line};
@@ -12,14 +12,18 @@ const MAX_REASONS: usize = 10;
 impl Page for DrainCheckDocument {
     fn text(&self, style: &Style) -> String {
         let mut page = String::new();
-        push_line(&mut page, &format!("{}: {}", self.node, verdict_text(self.verdict)));
+        push_line(&mut page, &format!("{}: {}", self.node, verdict_text(self)));
         if !self.instances.is_empty() {
             page.push('\n');
-            page.push_str(&instance_table(&self.instances, style));
+            page.push_str(&instance_table(self, style));
         }
-        push_reasons(&mut page, "not safe:", &self.blocking, style);
+        let heading = match self.question {
+            DrainQuestion::Now => "not drained:",
+            DrainQuestion::If => "not safe:",
+        };
+        push_reasons(&mut page, heading, &self.blocking, style);
         push_reasons(&mut page, "not certain:", &self.uncertain, style);
-        push_reasons(&mut page, "while this node is down:", &self.notes, style);
+        push_reasons(&mut page, "notes:", &self.notes, style);
         push_reasons(&mut page, "this node cannot know:", &self.not_known, style);
         page
     }
@@ -30,19 +34,31 @@ impl Page for DrainCheckDocument {
     }
 }
 
-fn instance_table(instances: &[DrainInstance], style: &Style) -> String {
-    let head = ["ID", "ROLE", "AGE", "LAST FAILOVER", "LAST PEER ADVERT", "FINDINGS"];
-    let shrinkable = [("FINDINGS", 20), ("ID", 20), ("LAST FAILOVER", 20), ("ID", 12)];
+fn instance_table(check: &DrainCheckDocument, style: &Style) -> String {
+    // The successor is the answer to the second question, and the last failover a hint for the first.
+    let (third, fourth) = match check.question {
+        DrainQuestion::Now => ("LAST FAILOVER", "LAST PEER ADVERT"),
+        DrainQuestion::If => ("TAKES OVER", ""),
+    };
+    let head = ["ID", "ROLE", "AGE", third, fourth, "FINDINGS"];
+    let shrinkable = [("FINDINGS", 20), ("ID", 20), (third, 20), ("ID", 12)];
+    let head: Vec<&str> = head.into_iter().filter(|name| !name.is_empty()).collect();
     let mut table = TextTable::new(&head).shrink(&shrinkable);
-    for instance in instances {
-        table.row(vec![
+    for instance in &check.instances {
+        let mut row = vec![
             instance.id.clone(),
             instance.role.word().to_owned(),
             instance.since.map(|since| style.age(since)).unwrap_or_default(),
-            failover_text(instance, style),
-            instance.peer.as_ref().map(|peer| peer_text(peer, style)).unwrap_or_default(),
-            instance.findings.join(", "),
-        ]);
+        ];
+        match check.question {
+            DrainQuestion::Now => row.extend([
+                failover_text(instance, style),
+                instance.peer.as_ref().map(|peer| peer_text(peer, style)).unwrap_or_default(),
+            ]),
+            DrainQuestion::If => row.push(instance.successors.join(" or ")),
+        }
+        row.push(instance.findings.join(", "));
+        table.row(row);
     }
     table.text(style)
 }

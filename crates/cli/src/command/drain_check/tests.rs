@@ -37,6 +37,7 @@ fn facts(is_drained: bool) -> DrainFacts {
         )]
         .into(),
         history_error: None,
+        recent_instances: 0,
     };
     if is_drained {
         facts.instances.retain(|instance| instance.role == RoleKind::Backup);
@@ -49,7 +50,7 @@ fn facts(is_drained: bool) -> DrainFacts {
 
 #[test]
 fn a_node_that_is_not_drained_shows_what_is_here_and_what_it_cannot_know() {
-    let check = drain_check(facts(false));
+    let check = drain_check(DrainQuestion::Now, facts(false));
     let text = check.text(&Style::of_tests());
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     insta::assert_snapshot!("not_safe", text);
@@ -58,22 +59,21 @@ fn a_node_that_is_not_drained_shows_what_is_here_and_what_it_cannot_know() {
 }
 
 #[test]
-fn a_drained_node_is_safe() {
-    let check = drain_check(facts(true));
+fn a_drained_node_is_a_success() {
+    let check = drain_check(DrainQuestion::Now, facts(true));
     insta::assert_snapshot!("safe", check.text(&Style::of_tests()));
     assert!(result(&check).is_ok());
 }
 
 #[test]
 fn the_exit_code_follows_from_the_verdict() {
-    let error = result(&drain_check(facts(false))).unwrap_err();
+    let error = result(&drain_check(DrainQuestion::Now, facts(false))).unwrap_err();
     assert_eq!(error.code, ExitStatus::No);
-    let expected =
-        "not safe to take this node down: 1 primary-here, 1 addresses-here, 1 delivery-pending";
+    let expected = "not drained: 1 primary-here, 1 addresses-here, 1 delivery-pending";
     assert_eq!(error.message, expected);
     let mut uncertain = facts(true);
     uncertain.findings.too_young = 1;
-    let error = result(&drain_check(uncertain)).unwrap_err();
+    let error = result(&drain_check(DrainQuestion::Now, uncertain)).unwrap_err();
     assert_eq!(error.code, ExitStatus::NotKnown);
     assert!(error.message.ends_with(": a failover may still be going on"), "{}", error.message);
 }
@@ -82,6 +82,6 @@ fn the_exit_code_follows_from_the_verdict() {
 fn text_of_other_programs_is_escaped() {
     let mut facts = facts(true);
     "\u{1b}[2J\u{202e}x".clone_into(&mut facts.instances[0].id);
-    let text = drain_check(facts).text(&Style::of_tests());
+    let text = drain_check(DrainQuestion::Now, facts).text(&Style::of_tests());
     assert!(text.contains(r"\u{1b}[2J\u{202e}x"), "{text}");
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `--wait`: checks again after events of the node, until it is safe or the time has passed.
+//! `--wait`: checks again after events of the node, until the node is drained or the time has passed.
 
 use std::time::{Duration, Instant};
 
 use vipwatch_api::client::{Client, ClientError, EventStream};
-use vipwatch_api::{DrainCheckDocument, DrainReason, DrainVerdict, EventFilter, drain_check};
+use vipwatch_api::{
+    DrainCheckDocument, DrainQuestion, DrainReason, DrainVerdict, EventFilter, drain_check,
+};
 
 use super::facts::{AuditMode, read_facts};
 use super::{summary, verdict_text};
@@ -20,8 +22,8 @@ const MAX_SETTLE_WAIT: Duration = Duration::from_secs(1);
 /// that grows older, are no events.
 const RECHECK_WAIT: Duration = Duration::from_secs(5);
 
-/// Waits up to `limit` until the node can be taken down. The result is the last check, with a new audit.
-pub(super) fn until_safe(
+/// Waits up to `limit` until the node is drained. The result is the last check, with a new audit.
+pub(super) fn until_drained(
     options: &NodeOptions,
     limit: Duration,
 ) -> Result<DrainCheckDocument, CommandError> {
@@ -72,14 +74,14 @@ impl WaitSession<'_> {
         self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
     }
 
-    /// Checks the node now and after each event. Returns when it is safe, or when the time has passed.
+    /// Checks the node now and after each event. Returns when it is drained, or when the time has passed.
     fn follow(&mut self, stream: &mut EventStream) -> Result<DrainCheckDocument, ClientError> {
         loop {
             let mut check = self.check(AuditMode::Last)?;
-            if check.verdict == DrainVerdict::Safe {
+            if check.verdict == DrainVerdict::Drained {
                 check = self.check(AuditMode::Now)?;
             }
-            if check.verdict == DrainVerdict::Safe {
+            if check.verdict == DrainVerdict::Drained {
                 return Ok(check);
             }
             if self.left().is_zero() {
@@ -91,7 +93,7 @@ impl WaitSession<'_> {
     }
 
     fn check(&self, mode: AuditMode) -> Result<DrainCheckDocument, ClientError> {
-        Ok(drain_check(read_facts(&self.client, mode)?))
+        Ok(drain_check(DrainQuestion::Now, read_facts(&self.client, mode)?))
     }
 
     /// Waits for an event, up to `limit` or to the end of the wait, and for the events that follow it closely.
@@ -107,7 +109,7 @@ impl WaitSession<'_> {
     /// Prints why the command waits, if that has changed.
     fn print_progress(&mut self, check: &DrainCheckDocument) {
         let reasons = [check.blocking.as_slice(), &check.uncertain].concat();
-        let text = format!("{}: {}", verdict_text(check.verdict), summary(&reasons));
+        let text = format!("{}: {}", verdict_text(check), summary(&reasons));
         if text != self.printed {
             let limit = self.limit.as_secs();
             note(self.output, &format!("{text}; waiting up to {limit} s in total"));

@@ -138,7 +138,7 @@ impl NodeData {
     fn finding(&mut self, event: FindingEvent) {
         let name = event.finding.name.clone();
         let instance = event.id.as_ref().and_then(|id| self.instances.get_mut(id));
-        self.findings.retain(|known| !(known.id == event.id && known.name == name));
+        self.findings.retain(|known| !known.is_same(&event.finding));
         let is_open = match event.state {
             FindingState::Open | FindingState::Changed => true,
             FindingState::Closed => false,

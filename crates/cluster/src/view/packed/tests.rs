@@ -46,13 +46,15 @@ prop_compose! {
         advert_ms in any::<Option<u64>>(),
         addresses in proptest::collection::vec(address(), 0..4),
         adverts in proptest::sample::select(vec![ReceivedAdverts::Other, ReceivedAdverts::None, ReceivedAdverts::Unknown]),
+        (keepalived, source) in any::<(Option<bool>, Option<std::net::IpAddr>)>(),
+        sync_group in proptest::option::of(text()),
         findings in proptest::collection::vec(word(), 0..3),
         recent in proptest::collection::vec(transition(), 0..4),
     ) -> RoleRecord {
         RoleRecord {
             schema: FORMAT, node: "a".to_owned(), instance, name, epoch: "5f3a".to_owned(), seq, role, reason,
             since, cause, origin, netns, interface, vrid, priority, advert_ms, vrrp_version, addresses, adverts,
-            findings, recent,
+            keepalived, source, sync_group, findings, recent,
         }
     }
 }

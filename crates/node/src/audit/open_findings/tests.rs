@@ -17,6 +17,7 @@ use crate::state::{FailedDelivery, StateStore};
 
 fn finding(id: Option<&str>, name: &str) -> FindingItem {
     FindingItem {
+        cluster_id: None,
         id: id.map(str::to_owned),
         name: name.to_owned(),
         severity: Severity::Warning,
@@ -24,6 +25,7 @@ fn finding(id: Option<&str>, name: &str) -> FindingItem {
         hint: String::new(),
         since: None,
         silenced_until: None,
+        harmless: false,
     }
 }
 
@@ -87,6 +89,7 @@ fn each_kind_of_finding_is_an_event_when_it_appears_and_when_it_has_gone() {
         text,
         content: ContentInUse::LastValid,
         loses_addresses: false,
+        is_harmless: false,
     };
     store.update(|view| view.problems = Arc::new(vec![problem.clone(), problem]));
     let expected = ["open node-history", "open configuration-problem"];

@@ -95,7 +95,11 @@ impl TargetQueueState {
     }
 
     pub(super) fn view(&self) -> TargetItem {
-        let pending = self.subjects.values().filter(|tracked| tracked.delivery.pending() > 0);
+        let held = self.silenced.iter().filter_map(|subject| self.subjects.get(subject));
+        let silenced: usize = held.map(|tracked| tracked.delivery.pending()).sum();
+        let waiting = self.subjects.iter().filter(|(subject, _)| !self.silenced.contains(*subject));
+        let pending = waiting.map(|(_, tracked)| tracked);
+        let pending = pending.filter(|tracked| tracked.delivery.pending() > 0);
         let oldest = pending.filter_map(|tracked| tracked.delivery.first());
         let oldest = oldest.map(|first| first.content.read_at()).min();
         let failing = self.failing.iter().take(MAX_LISTED).map(|(subject, failed)| {
@@ -105,7 +109,8 @@ impl TargetQueueState {
             name: self.name.to_string(),
             kind: self.settings.kind(),
             source: self.source.as_str().to_owned(),
-            pending: self.pending() as u64,
+            pending: (self.pending() - silenced) as u64,
+            silenced: silenced as u64,
             oldest_pending: oldest
                 .map(|oldest| event::time(SystemTime::now() - clock::now().since(oldest))),
             delivered: self.counters.delivered,

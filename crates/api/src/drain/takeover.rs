@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which node would take over an instance, and whether it is certain that it can.
+//!
+//! ```text
+//!   live backups that can take over ── highest priority, then highest source ──▶ the next one, or several with equal priority
+//!   the next one: keepalived runs, role confirmed ──▶ ready
+//!                 one of them is not known        ──▶ not certain
+//!   none                                          ──▶ no backup
+//! ```
+//!
+//! A `backup` has a working link: an instance whose link is down is in `fault`.
+
+use std::net::IpAddr;
+
+use vipwatch_core::finding::DrainEffect;
+
+use super::rules::has_effect;
+use crate::{ClusterGroupItem, ClusterMemberItem, ClusterNodeState, RoleKind};
+
+/// The end of a takeover, as far as it is known before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Takeover<'g> {
+    /// One of these takes over: several have the same priority.
+    Next(Vec<&'g ClusterMemberItem>),
+    /// A backup exists, and it is not known whether it can take over, for this reason.
+    Uncertain(String),
+    /// No live node can take over, for this reason.
+    Nobody(String),
+}
+
+/// Who takes over an instance of `group` from `node`.
+pub(super) fn takeover<'g>(group: &'g ClusterGroupItem, node: &str) -> Takeover<'g> {
+    let others = || group.members.iter().filter(|member| member.node != node);
+    let backups = || others().filter(|member| member.role == RoleKind::Backup);
+    let live: Vec<&ClusterMemberItem> = backups().filter(|member| is_live(member)).collect();
+    let able: Vec<&ClusterMemberItem> =
+        live.iter().copied().filter(|member| obstacle(member).is_none()).collect();
+    if able.is_empty() {
+        let absent: Vec<&str> = backups()
+            .filter(|member| !is_live(member))
+            .map(|member| member.node.as_str())
+            .collect();
+        let unable = live.iter().filter_map(|member| obstacle(member));
+        let unable: Vec<String> = unable.collect();
+        return if !unable.is_empty() {
+            Takeover::Nobody(format!("no other live node can take over: {}", unable.join("; ")))
+        } else if absent.is_empty() {
+            Takeover::Nobody(
+                "no other live node is backup: the addresses would be on no node".to_owned(),
+            )
+        } else {
+            let absent = absent.join(", ");
+            Takeover::Uncertain(format!(
+                "no other live node is backup, and vipwatch does not run on {absent}"
+            ))
+        };
+    }
+    let next = next_of(able);
+    match next.iter().find_map(|member| doubt(member)) {
+        Some(doubt) => Takeover::Uncertain(doubt),
+        None => Takeover::Next(next),
+    }
+}
+
+/// The members with the highest priority, and among them the one with the highest source if all are known. An unknown priority
+/// may be the highest.
+fn next_of(able: Vec<&ClusterMemberItem>) -> Vec<&ClusterMemberItem> {
+    if able.iter().any(|member| member.priority.is_none()) {
+        return able;
+    }
+    let highest = able.iter().map(|member| member.priority).max().flatten();
+    let next: Vec<_> = able.into_iter().filter(|member| member.priority == highest).collect();
+    let sources: Option<Vec<IpAddr>> =
+        next.iter().map(|member| member.source.as_ref()?.parse().ok()).collect();
+    let last = sources
+        .and_then(|sources| sources.into_iter().enumerate().max_by_key(|(_, source)| *source));
+    match last {
+        Some((place, _)) => vec![next[place]],
+        None => next,
+    }
+}
+
+/// Why a live backup cannot take over; `None` if nothing says so.
+fn obstacle(member: &ClusterMemberItem) -> Option<String> {
+    let names = member.findings.iter().filter(|name| has_effect(name, DrainEffect::CannotTakeOver));
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    if !names.is_empty() {
+        return Some(format!("{} has {}", member.node, names.join(", ")));
+    }
+    (member.keepalived == Some(false))
+        .then(|| format!("keepalived does not work on {}", member.node))
+}
+
+/// What is not known about a backup that could take over.
+fn doubt(member: &ClusterMemberItem) -> Option<String> {
+    let node = &member.node;
+    if !member.confirmed {
+        return Some(format!("{node} has not confirmed that it is backup"));
+    }
+    member
+        .keepalived
+        .is_none()
+        .then(|| format!("it is not known whether keepalived runs on {node}"))
+}
+
+pub(super) fn is_live(member: &ClusterMemberItem) -> bool {
+    member.node_state == ClusterNodeState::Live
+}
+
+pub(super) fn holds(role: RoleKind) -> bool {
+    matches!(role, RoleKind::Primary | RoleKind::Partial)
+}

@@ -139,6 +139,8 @@ pub struct Evaluator {
     neutron: NeutronAnswers,
     /// The last change of the view that was evaluated.
     serial: ViewSerial,
+    /// The last change of a silence that was evaluated.
+    silence_serial: ViewSerial,
     /// Since when the view has followed etcd without interruption; `None` while it is stale.
     connected: Option<Moment>,
     /// Whether all groups are to be evaluated: at the beginning, and after an interruption.
@@ -167,6 +169,7 @@ impl Evaluator {
             shared: SharedAddresses::default(),
             neutron: NeutronAnswers::default(),
             serial: ViewSerial::default(),
+            silence_serial: ViewSerial::default(),
             connected,
             is_new_connection: true,
             has_two_nodes: false,
@@ -230,6 +233,10 @@ impl Evaluator {
         let is_new_connection = std::mem::take(&mut self.is_new_connection);
         let connected = *self.connected.get_or_insert(time.now);
         let mut changes: Vec<ClusterFindingChange> = self.open.close_duplicates(time).collect();
+        if is_new_connection || view.silence_serial() > self.silence_serial {
+            self.silence_serial = view.silence_serial();
+            self.open.set_silences(view.silence_index(), view, &mut changes);
+        }
         let grace_end = connected + self.settings.lease;
         let conditions = self.lost.evaluate(view, time.now, grace_end, &self.settings);
         self.open.update_nodes(conditions, view, time, &mut changes);

@@ -97,7 +97,8 @@ impl RangeFollower {
     /// The ranges that every view follows.
     pub(crate) fn common(keys: &KeySpace) -> BTreeSet<String> {
         let reporter = keys.text(&ClusterKey::Reporter);
-        [keys.nodes(), keys.members(), reporter, keys.findings(), keys.closed_findings()].into()
+        let findings = [keys.findings(), keys.closed_findings(), keys.silences()];
+        [keys.nodes(), keys.members(), reporter].into_iter().chain(findings).collect()
     }
 
     /// Sets the buckets of this node, whether or not they are ranges of their own.

@@ -8,6 +8,7 @@
 //!   /vipwatch/v1/DOMAIN/reporter                     ReporterRecord  lease of the process
 //!   /vipwatch/v1/DOMAIN/finding/ID                   FindingRecord   no lease: an open finding
 //!   /vipwatch/v1/DOMAIN/closed/ID                    FindingRecord   lease of the retention
+//!   /vipwatch/v1/DOMAIN/silence/ID                   SilenceRecord   lease of its own: the end of the silence
 //! ```
 //!
 //! The lease of the process ends seconds after the process. The lease of the membership ends days later, so that the last
@@ -212,7 +213,46 @@ pub enum ClusterKey {
     Finding(FindingId),
     /// A finding that has ended.
     Closed(FindingId),
+    /// A silence.
+    Silence(SilenceId),
 }
+
+/// The id of a silence.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SilenceId(String);
+
+impl SilenceId {
+    /// The id of a silence with this number on a node.
+    pub fn of_node(node: &ClusterName, number: i64) -> Self {
+        Self(format!("{node}.{number}"))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SilenceId {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let is_valid = !text.is_empty()
+            && text.len() <= MAX_SILENCE_ID
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+        let invalid = || InvalidName { name: text.chars().take(80).collect() };
+        is_valid.then(|| Self(text.to_owned())).ok_or_else(invalid)
+    }
+}
+
+impl fmt::Display for SilenceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The maximum length of a silence's id: the name of a node, and a number.
+const MAX_SILENCE_ID: usize = 96;
 
 /// The id of a finding: the revision of etcd at which it was opened, and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -291,6 +331,11 @@ impl KeySpace {
         self.below("closed/")
     }
 
+    /// The prefix of the keys of silences.
+    pub fn silences(&self) -> String {
+        self.below("silence/")
+    }
+
     /// The text of a key.
     pub fn text(&self, key: &ClusterKey) -> String {
         match key {
@@ -302,6 +347,7 @@ impl KeySpace {
             ClusterKey::Reporter => self.below("reporter"),
             ClusterKey::Finding(id) => self.below(&format!("finding/{id}")),
             ClusterKey::Closed(id) => self.below(&format!("closed/{id}")),
+            ClusterKey::Silence(id) => self.below(&format!("silence/{id}")),
         }
     }
 
@@ -317,6 +363,7 @@ impl KeySpace {
             "member" => Some(ClusterKey::Member(rest.parse().ok()?)),
             "finding" => Some(ClusterKey::Finding(rest.parse().ok()?)),
             "closed" => Some(ClusterKey::Closed(rest.parse().ok()?)),
+            "silence" => Some(ClusterKey::Silence(rest.parse().ok()?)),
             "role" => {
                 let mut parts = rest.split('/');
                 let (bucket, node, instance) = (parts.next()?, parts.next()?, parts.next()?);

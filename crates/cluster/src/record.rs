@@ -219,6 +219,45 @@ pub struct ReporterRecord {
     pub at: Timestamp,
 }
 
+/// A silence: the reporter does not deliver the findings that it covers. It ends with the lease of its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SilenceRecord {
+    /// [`FORMAT`]
+    pub schema: u32,
+    /// The id, as in the key.
+    pub id: String,
+    /// The silenced node; `None` for the silence of a group.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// The silenced group, on all nodes or on one; `None` for the silence of a node.
+    #[serde(default)]
+    pub group: Option<String>,
+    /// Why.
+    pub reason: String,
+    /// Who created it.
+    pub created_by: String,
+    /// When it was created, by the clock of the creator.
+    pub at: Timestamp,
+    /// When it ends, by the clock of the creator.
+    pub until: Timestamp,
+}
+
+/// The silence that covers a finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FindingSilence {
+    /// Its id.
+    pub id: String,
+    /// When it ends, by the clock of its creator.
+    pub until: Timestamp,
+    /// Who created it.
+    pub created_by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The maximum length of the reason and of the creator of a silence, in bytes.
+const MAX_REASON_BYTES: usize = 2000;
+
 /// The reason why a value is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterRecordError {
@@ -301,6 +340,8 @@ pub enum ClusterRecord {
     Reporter(ReporterRecord),
     /// The value of [`ClusterKey::Finding`] or [`ClusterKey::Closed`].
     Finding(Box<FindingRecord>),
+    /// The value of [`ClusterKey::Silence`].
+    Silence(SilenceRecord),
 }
 
 impl ClusterRecord {
@@ -334,6 +375,11 @@ impl ClusterRecord {
                 same_name(&record.id, id.as_str())?;
                 let record = record.checked()?;
                 Ok(Self::Finding(Box::new(record)))
+            }
+            ClusterKey::Silence(id) => {
+                let record: SilenceRecord = decode(value)?;
+                same_name(&record.id, id.as_str())?;
+                Ok(Self::Silence(record.checked()?))
             }
         }
     }
@@ -381,6 +427,21 @@ impl FindingRecord {
         };
         let text = format!("an earlier reporter has found {} of {subject}", self.name);
         Self { text, evidence: Vec::new(), reporter: reporter.to_owned(), ..self }
+    }
+}
+
+impl SilenceRecord {
+    fn checked(self) -> Result<Self, ClusterRecordError> {
+        let is_node = self.node.as_ref().is_none_or(|node| node.parse::<ClusterName>().is_ok());
+        let is_group = self.group.as_ref().is_none_or(|group| Bucket::of_group(group).is_some());
+        if !is_node || !is_group || self.node.is_none() && self.group.is_none() {
+            return Err(ClusterRecordError::NoSubject);
+        }
+        let bytes = self.reason.len().max(self.created_by.len());
+        if bytes > MAX_REASON_BYTES {
+            return Err(ClusterRecordError::LongWord { bytes });
+        }
+        Ok(self)
     }
 }
 
@@ -455,6 +516,10 @@ pub struct FindingRecord {
     /// The names of the targets that have received its end.
     #[serde(default)]
     pub notified_closed: Vec<String>,
+    /// The silence that covers it: its opening is delivered when the silence ends, if it is still open; `None` if there is
+    /// none.
+    #[serde(default)]
+    pub silenced: Option<FindingSilence>,
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use vipwatch_api::{RoleKind, Timestamp};
 
 use crate::key::{Bucket, ClusterKey, KeySpace, RoleKey};
 use crate::record::{
-    FORMAT, MemberRecord, MemberState, NodeRecord, ReceivedAdverts, RoleRecord, encode,
+    FORMAT, MemberRecord, MemberState, NodeRecord, ReceivedAdverts, RoleRecord, SilenceRecord,
+    encode,
 };
 use crate::view::{ClusterView, StoredValue, ViewChange};
 
@@ -96,10 +97,34 @@ impl TestCluster {
     }
 
     pub(crate) fn put(&mut self, key: &ClusterKey, value: Vec<u8>) -> i64 {
+        self.put_with(key, value, 0)
+    }
+
+    /// An operator silences a node, a group, or the instance of a group on a node.
+    pub(crate) fn silence(&mut self, id: &str, node: Option<&str>, group: Option<&str>) {
+        let record = SilenceRecord {
+            schema: FORMAT,
+            id: id.to_owned(),
+            node: node.map(str::to_owned),
+            group: group.map(str::to_owned),
+            reason: "reboot".to_owned(),
+            created_by: "root".to_owned(),
+            at: time(0),
+            until: time(3600),
+        };
+        self.put_with(&ClusterKey::Silence(id.parse().unwrap()), encode(&record), 9);
+    }
+
+    /// A silence ends.
+    pub(crate) fn end_silence(&mut self, id: &str) {
+        self.delete(&ClusterKey::Silence(id.parse().unwrap()));
+    }
+
+    fn put_with(&mut self, key: &ClusterKey, value: Vec<u8>, lease: i64) -> i64 {
         self.revision += 1;
         let mod_revision = self.revision;
         let key = key_space().text(key);
-        let (create_revision, lease) = (mod_revision, 0);
+        let create_revision = mod_revision;
         let value = StoredValue { key, value, mod_revision, create_revision, lease };
         self.view.apply(ViewChange::Put(value));
         mod_revision

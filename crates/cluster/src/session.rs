@@ -21,6 +21,7 @@ mod registration;
 mod report;
 mod reporter;
 mod settings;
+mod silences;
 mod source;
 mod worker;
 mod write;
@@ -30,5 +31,5 @@ pub use self::handle::{ClusterHandle, NameHolder};
 pub use self::settings::SessionSettings;
 pub use self::source::{
     ClusterEvent, ClusterObserver, ConfirmationId, ConfirmationRequest, DeliveredFinding,
-    HeartbeatFacts, RecordSource, WantedRole,
+    HeartbeatFacts, RecordSource, WantedRole, WantedSilence,
 };

@@ -24,6 +24,7 @@ mod node;
 mod packed;
 mod range;
 mod role;
+mod silence;
 
 use std::collections::HashSet;
 
@@ -38,8 +39,12 @@ pub use self::node::NodeView;
 use self::range::KeyRange;
 use self::role::RoleTable;
 pub use self::role::{RoleView, ViewSerial};
-use crate::key::{Bucket, ClusterKey, ClusterName, FindingId, KeySpace};
-use crate::record::{ClusterRecord, ClusterRecordError, FindingRecord, ReporterRecord};
+pub use self::silence::SilenceIndex;
+use self::silence::SilenceTable;
+use crate::key::{Bucket, ClusterKey, ClusterName, FindingId, KeySpace, SilenceId};
+use crate::record::{
+    ClusterRecord, ClusterRecordError, FindingRecord, ReporterRecord, SilenceRecord,
+};
 
 /// A key and its value, as etcd stores them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +107,9 @@ pub struct ClusterView {
     reporter: Option<Revised<ReporterRecord>>,
     findings: FindingTable,
     closed: FindingTable,
+    silences: SilenceTable,
+    /// The last change of a silence.
+    silence_serial: ViewSerial,
     gone: GoneKeys,
     surplus: Surplus,
     /// The revision of the last complete read of each kind of key, by [`KeyRange::floor_index`].
@@ -127,6 +135,8 @@ impl ClusterView {
             reporter: None,
             findings: FindingTable::default(),
             closed: FindingTable::default(),
+            silences: SilenceTable::default(),
+            silence_serial: ViewSerial::default(),
             gone: GoneKeys::default(),
             surplus: Surplus::default(),
             floors: [0; KeyRange::FLOORS],
@@ -247,6 +257,21 @@ impl ClusterView {
         let mut by_age: Vec<(i64, &FindingId)> = by_age.collect();
         by_age.sort_unstable();
         by_age.into_iter().take(surplus).map(|(_, id)| id.clone()).collect()
+    }
+
+    /// The silences with their ids and keys. One without a lease is not in force.
+    pub fn silences(&self) -> impl Iterator<Item = (&SilenceId, &Revised<SilenceRecord>)> {
+        self.silences.iter()
+    }
+
+    /// The silences in force by what they are about.
+    pub fn silence_index(&self) -> SilenceIndex {
+        self.silences.index()
+    }
+
+    /// The last change of a silence.
+    pub(crate) fn silence_serial(&self) -> ViewSerial {
+        self.silence_serial
     }
 
     /// The nodes, in the order of their names.
@@ -409,6 +434,7 @@ impl ClusterView {
             ClusterKey::Reporter => self.reporter.as_ref().map(|stored| stored.mod_revision),
             ClusterKey::Finding(id) => self.findings.revision(id),
             ClusterKey::Closed(id) => self.closed.revision(id),
+            ClusterKey::Silence(id) => self.silences.revision(id),
         }
     }
 
@@ -433,6 +459,10 @@ impl ClusterView {
             (ClusterKey::Closed(id), ClusterRecord::Finding(record)) => {
                 self.closed.insert(id, head.with(*record));
             }
+            (ClusterKey::Silence(id), ClusterRecord::Silence(record)) => {
+                self.silence_serial = serial;
+                self.silences.insert(id, head.with(record));
+            }
             // `ClusterRecord::decode` returns the kind of the key.
             _ => return false,
         }
@@ -449,6 +479,10 @@ impl ClusterView {
             ClusterKey::Reporter => self.reporter.take().is_some(),
             ClusterKey::Finding(id) => self.findings.remove(id),
             ClusterKey::Closed(id) => self.closed.remove(id),
+            ClusterKey::Silence(id) => {
+                self.silence_serial = serial;
+                self.silences.remove(id)
+            }
         }
     }
 }

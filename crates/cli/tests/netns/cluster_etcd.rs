@@ -129,6 +129,7 @@ impl<'a> Publisher<'a> {
             reporter: "net-1".to_owned(),
             notified_open: Vec::new(),
             notified_closed: Vec::new(),
+            silenced: None,
         };
         self.put(&Self::finding_key(), &encode(&record));
     }

@@ -43,6 +43,7 @@ fn finding(id: &str, kind: FindingKind, closed: Option<i64>) -> FindingRecord {
         reporter: "a".to_owned(),
         notified_open: vec!["pager".to_owned()],
         notified_closed: Vec::new(),
+        silenced: None,
     }
 }
 

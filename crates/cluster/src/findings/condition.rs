@@ -26,6 +26,8 @@ pub(super) struct FindingCondition {
     pub(super) evidence: Vec<String>,
     /// The members that the condition rests on, if a change of one of them that is on its way would end it.
     pub(super) basis: Vec<BasisMember>,
+    /// The nodes that cause the condition, if they are not all of `nodes`: a silence of them covers the finding.
+    pub(super) about: Option<Vec<String>>,
 }
 
 /// A live member of a group whose role a condition rests on.
@@ -139,6 +141,7 @@ fn ambiguous(group: &Group) -> FindingCondition {
         text,
         evidence: evidence::of(group),
         basis: Vec::new(),
+        about: None,
     }
 }
 
@@ -183,6 +186,7 @@ fn disagreement(group: &Group) -> Option<FindingCondition> {
         text,
         evidence: evidence::of(group),
         basis: Vec::new(),
+        about: None,
     })
 }
 

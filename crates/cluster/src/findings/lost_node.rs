@@ -94,5 +94,5 @@ fn condition(node: &NodeView<'_>) -> FindingCondition {
     }
     let nodes = vec![name.to_string()];
     let (kind, confidence) = (FindingKind::ClusterNodeLost, Confidence::Certain);
-    FindingCondition { kind, confidence, nodes, text, evidence, basis: Vec::new() }
+    FindingCondition { kind, confidence, nodes, text, evidence, basis: Vec::new(), about: None }
 }

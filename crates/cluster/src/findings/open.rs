@@ -8,8 +8,8 @@ use super::condition::{BasisMember, FindingCondition};
 use super::lost_node::LostCondition;
 use super::{ClusterFindingChange, EvaluationTime};
 use crate::key::{ClusterName, RoleKey};
-use crate::record::{FORMAT, FindingRecord};
-use crate::view::ClusterView;
+use crate::record::{FORMAT, FindingRecord, FindingSilence};
+use crate::view::{ClusterView, SilenceIndex};
 use vipwatch_core::FindingKind;
 use vipwatch_core::finding::FindingSubject;
 
@@ -55,6 +55,16 @@ struct OpenFinding {
     is_evaluated: bool,
     /// What its opening rests on.
     basis: Vec<FindingBasis>,
+    /// The nodes that cause it.
+    about: Vec<String>,
+}
+
+impl OpenFinding {
+    /// The silence that covers it.
+    fn silence(&self, silences: &SilenceIndex) -> Option<FindingSilence> {
+        let about = if self.about.is_empty() { &self.record.nodes } else { &self.about };
+        silences.covering(self.record.group.as_deref(), about).cloned()
+    }
 }
 
 /// A key of etcd that the opening of a finding rests on, as it was evaluated.
@@ -64,6 +74,10 @@ pub(crate) enum FindingBasis {
     Role { key: RoleKey, mod_revision: i64 },
     /// The node has been alive since this revision.
     Node { name: ClusterName, create_revision: i64 },
+}
+
+fn about(condition: &FindingCondition) -> Vec<String> {
+    condition.about.clone().unwrap_or_default()
 }
 
 /// The keys of the members of a condition.
@@ -94,6 +108,8 @@ pub(super) struct OpenClusterFindings {
     findings: BTreeMap<ClusterFindingSubject, OpenFinding>,
     /// Further records about the subject of another one.
     duplicates: Vec<FindingRecord>,
+    /// The silences in force.
+    silences: SilenceIndex,
     /// The maximum number of findings.
     limit: usize,
     /// The number of findings that this evaluator has opened, so that each has an id of its own.
@@ -113,13 +129,14 @@ impl OpenClusterFindings {
             match findings.entry(subject) {
                 Entry::Vacant(entry) => {
                     let (is_continued, is_evaluated) = (true, false);
-                    let basis = Vec::new();
-                    entry.insert(OpenFinding { record, is_continued, is_evaluated, basis });
+                    let (basis, about) = (Vec::new(), Vec::new());
+                    entry.insert(OpenFinding { record, is_continued, is_evaluated, basis, about });
                 }
                 Entry::Occupied(_) => duplicates.push(record),
             }
         }
-        Self { reporter: reporter.to_string(), findings, duplicates, limit, opened: 0 }
+        let (reporter, silences) = (reporter.to_string(), SilenceIndex::default());
+        Self { reporter, findings, duplicates, silences, limit, opened: 0 }
     }
 
     /// Closes all but one of the records about each subject.
@@ -131,6 +148,24 @@ impl OpenClusterFindings {
         std::mem::take(&mut self.duplicates).into_iter().map(move |record| {
             ClusterFindingChange::Closed(FindingRecord { closed, ..record.restated(&reporter) })
         })
+    }
+
+    /// Silences were added, or have ended.
+    pub(super) fn set_silences(
+        &mut self,
+        silences: SilenceIndex,
+        view: &ClusterView,
+        changes: &mut Vec<ClusterFindingChange>,
+    ) {
+        self.silences = silences;
+        for finding in self.findings.values_mut().filter(|finding| finding.is_evaluated) {
+            let silenced = finding.silence(&self.silences);
+            if finding.record.silenced != silenced {
+                finding.record = with_notified(&finding.record, view);
+                finding.record.silenced = silenced;
+                changes.push(ClusterFindingChange::Changed(finding.record.clone()));
+            }
+        }
     }
 
     /// Whether no more findings are opened.
@@ -156,6 +191,7 @@ impl OpenClusterFindings {
             text: record.text.clone(),
             evidence: record.evidence.clone(),
             basis: Vec::new(),
+            about: None,
         })
     }
 
@@ -246,10 +282,12 @@ impl OpenClusterFindings {
             if is_full {
                 return None;
             }
-            let basis = basis(&condition.basis, view);
+            let (basis, about) = (basis(&condition.basis, view), about(&condition));
             let record = self.new_record(&subject, condition, view, time);
             let (is_continued, is_evaluated) = (false, true);
-            let finding = OpenFinding { record: record.clone(), is_continued, is_evaluated, basis };
+            let mut finding = OpenFinding { record, is_continued, is_evaluated, basis, about };
+            finding.record.silenced = finding.silence(&self.silences);
+            let record = finding.record.clone();
             self.findings.insert(subject, finding);
             return Some(ClusterFindingChange::Opened(record));
         };
@@ -259,10 +297,13 @@ impl OpenClusterFindings {
             return None;
         }
         finding.basis = basis(&condition.basis, view);
+        finding.about = about(&condition);
+        let silenced = finding.silence(&self.silences);
         let record = &mut finding.record;
         let is_same = record.text == condition.text
             && record.confidence == condition.confidence
-            && record.nodes == condition.nodes;
+            && record.nodes == condition.nodes
+            && record.silenced == silenced;
         if is_same && was_evaluated {
             return None;
         }
@@ -271,6 +312,7 @@ impl OpenClusterFindings {
         record.nodes = condition.nodes;
         record.text = condition.text;
         record.evidence = condition.evidence;
+        record.silenced = silenced;
         record.reporter.clone_from(&self.reporter);
         if !is_same {
             record.changed = time.at;
@@ -310,7 +352,7 @@ impl OpenClusterFindings {
         time: EvaluationTime,
     ) -> FindingRecord {
         self.opened += 1;
-        let FindingCondition { kind, confidence, nodes, text, evidence, basis: _ } = condition;
+        let FindingCondition { kind, confidence, nodes, text, evidence, .. } = condition;
         FindingRecord {
             schema: FORMAT,
             id: format!("{}-{}-{}", view.revision(), self.opened, short_name(kind)),
@@ -328,6 +370,7 @@ impl OpenClusterFindings {
             reporter: self.reporter.clone(),
             notified_open: Vec::new(),
             notified_closed: Vec::new(),
+            silenced: None,
         }
     }
 }

@@ -7,6 +7,7 @@ mod flapping;
 mod limits;
 mod neutron;
 mod schedules;
+mod silences;
 
 use vipwatch_api::RoleKind;
 use vipwatch_api::RoleKind::{Backup, Fault, Partial, Primary};

@@ -61,6 +61,8 @@ pub(super) struct SessionRequests {
     pub(super) are_openings_wanted: bool,
     /// Neutron's answers about routers, each with the time of its request.
     pub(super) neutron: BTreeMap<InstanceId, (Instant, NeutronAnswer)>,
+    /// The silences of the node may have changed.
+    pub(super) are_silences_marked: bool,
     pub(super) end: Option<SessionEnd>,
 }
 
@@ -166,6 +168,12 @@ impl ClusterHandle {
         requests.is_all_marked = true;
         requests.marked.clear();
         drop(requests);
+        self.shared.wake.notify_one();
+    }
+
+    /// A silence was added on this node, or was removed.
+    pub fn mark_silences(&self) {
+        self.shared.requests().are_silences_marked = true;
         self.shared.wake.notify_one();
     }
 

@@ -182,7 +182,10 @@ impl ReporterWork {
     pub(super) fn openings(&self) -> Vec<ClusterEvent> {
         let found =
             self.findings.values().filter(|finding| finding.is_evaluated && !finding.is_new);
-        let open = found.filter(|finding| finding.record.closed.is_none());
+        let is_shown = |finding: &&ReportedFinding| {
+            finding.record.closed.is_none() && finding.record.silenced.is_none()
+        };
+        let open = found.filter(is_shown);
         open.map(|finding| event(finding.record.clone())).collect()
     }
 
@@ -244,7 +247,11 @@ impl ReporterWork {
         if let Some(finding) = self.findings.get_mut(&id) {
             finding.record = record.clone();
             finding.is_evaluated = true;
-            self.ready.push(event(record));
+            // The end of the silence changes the record, and the write is followed by the event.
+            finding.is_new = record.silenced.is_some();
+            if !finding.is_new {
+                self.ready.push(event(record));
+            }
         }
     }
 
@@ -428,7 +435,8 @@ impl ReporterWork {
             let Some(finding) = self.findings.get_mut(&id) else { continue };
             finding.revision = revision;
             finding.lease = leases.get(&id).copied().or(finding.lease);
-            if std::mem::take(&mut finding.is_new) {
+            let is_silenced = finding.record.closed.is_none() && finding.record.silenced.is_some();
+            if !is_silenced && std::mem::take(&mut finding.is_new) {
                 events.push(event(finding.record.clone()));
             }
             let is_over = finding.record.closed.is_some() && is_notified(&finding.record);

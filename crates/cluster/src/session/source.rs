@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two interfaces between the session and the node: the records to publish, and the events of the session.
 
+use std::time::Duration;
+
 use vipwatch_api::ClusterConnectionState;
 use vipwatch_core::InstanceId;
 
-use crate::key::{Bucket, FindingId};
-use crate::record::{FindingRecord, RoleRecord};
+use crate::key::{Bucket, FindingId, SilenceId};
+use crate::record::{FindingRecord, RoleRecord, SilenceRecord};
 
 /// The records that a node wants to publish. The session calls it on its own thread, while the main loop runs: an
 /// implementation reads the node's published state, and neither waits for the main loop nor reads the kernel.
@@ -25,6 +27,21 @@ pub trait RecordSource: Send + Sync {
 
     /// Whether the node has a target for findings.
     fn notifies(&self) -> bool;
+
+    /// The silences in force that were added on this node, each with the time that is left. The session calls it after
+    /// [`ClusterHandle::mark_silences`](super::ClusterHandle::mark_silences), and sets `schema`.
+    fn silences(&self) -> Vec<WantedSilence>;
+}
+
+/// A silence of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedSilence {
+    /// The id.
+    pub id: SilenceId,
+    /// The time that is left.
+    pub left: Duration,
+    /// The value.
+    pub record: SilenceRecord,
 }
 
 /// A record and its place.

@@ -59,6 +59,8 @@ pub(super) struct Worker {
     pub(super) registration: Option<Registration>,
     /// The lease of findings that have ended, and when etcd granted it.
     pub(super) retention: Option<(LeaseId, Instant)>,
+    /// Whether the silences of the node may differ from those in etcd.
+    pub(super) are_silences_due: bool,
     /// The last write of roles or findings that etcd has acknowledged.
     pub(super) last_write: Option<AcknowledgedWrite>,
     /// Whether the memberships of this node under other names were ended since the registration.
@@ -123,6 +125,7 @@ impl Worker {
             follower: RangeFollower::new(keys.clone()),
             published: PublishedRoles::new(keys, node, epoch),
             registration: None,
+            are_silences_due: true,
             retention: None,
             last_write: None,
             has_left_old_names: false,
@@ -324,6 +327,7 @@ impl Worker {
         }
         self.publish(link).await?;
         self.beat(link).await?;
+        self.publish_silences(link).await?;
         self.leave_old_names(link).await
     }
 
@@ -349,6 +353,7 @@ impl Worker {
         let is_all = std::mem::take(&mut requests.is_all_marked);
         let marked = std::mem::take(&mut requests.marked);
         let confirmed = requests.confirmed.take();
+        self.are_silences_due |= std::mem::take(&mut requests.are_silences_marked);
         if self.reporter.is_none() {
             // The next reporter delivers the finding again.
             requests.delivered.clear();

@@ -28,6 +28,7 @@ impl Worker {
                 self.published.note_keys(&keys);
                 self.published.compare_all();
                 self.has_left_old_names = false;
+                self.are_silences_due = true;
                 let mut status = self.shared.status();
                 status.is_registered = true;
                 let was_taken = status.name_holder.take().is_some();

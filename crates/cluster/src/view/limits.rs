@@ -34,6 +34,8 @@ pub struct ViewLimits {
     pub closed_findings: usize,
     /// Bytes of the open findings, and of those that have ended. An ordinary one has less than 2 KiB.
     pub finding_bytes: usize,
+    /// Silences.
+    pub silences: usize,
 }
 
 impl Default for ViewLimits {
@@ -46,6 +48,7 @@ impl Default for ViewLimits {
             findings: 10_000,
             closed_findings: 4_000,
             finding_bytes: 24 * MIB,
+            silences: 1_000,
         }
     }
 }
@@ -140,7 +143,7 @@ impl ClusterView {
 
     /// Whether records of this kind are beyond the limits.
     pub(crate) fn has_surplus(&self, prefix: &str) -> bool {
-        let index = KeyRange::of_prefix(&self.keys, prefix).floor_index();
+        let index = self.counted_range(prefix).floor_index();
         index.is_some_and(|index| self.surplus.counts[index] > 0)
     }
 
@@ -151,6 +154,7 @@ impl ClusterView {
             KeyRange::Nodes | KeyRange::Members => (limits.nodes, MAX_RANGE_BYTES),
             KeyRange::Findings => (limits.findings, limits.finding_bytes),
             KeyRange::Closed => (limits.closed_findings, limits.finding_bytes),
+            KeyRange::Silences => (limits.silences, MAX_RANGE_BYTES),
             KeyRange::Reporter => (FEW, MAX_RANGE_BYTES),
             _ => return limits.bucket(),
         };
@@ -233,6 +237,7 @@ impl ClusterView {
             (ClusterKey::Closed(id), ClusterRecord::Finding(record)) => {
                 self.closed.has_room(id, record, limits.closed_findings, limits.finding_bytes)
             }
+            (ClusterKey::Silence(id), _) => self.silences.has_room(id, limits.silences),
             _ => true,
         }
     }

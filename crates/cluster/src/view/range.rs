@@ -17,13 +17,14 @@ pub(super) enum KeyRange {
     Reporter,
     Findings,
     Closed,
+    Silences,
     /// Another prefix, which has no floor.
     Other,
 }
 
 impl KeyRange {
     /// The number of ranges with a floor of their own, without buckets.
-    pub(super) const FLOORS: usize = 6;
+    pub(super) const FLOORS: usize = 7;
 
     pub(super) fn of_prefix(keys: &KeySpace, prefix: &str) -> Self {
         let Some(rest) = prefix.strip_prefix(keys.all()) else {
@@ -38,6 +39,7 @@ impl KeyRange {
             "reporter" => Self::Reporter,
             "finding/" => Self::Findings,
             "closed/" => Self::Closed,
+            "silence/" => Self::Silences,
             _ => {
                 let bucket = rest.strip_prefix("role/").and_then(|rest| rest.strip_suffix('/'));
                 let bucket = bucket.and_then(|bucket| bucket.parse().ok());
@@ -54,6 +56,7 @@ impl KeyRange {
             ClusterKey::Reporter => Self::Reporter,
             ClusterKey::Finding(_) => Self::Findings,
             ClusterKey::Closed(_) => Self::Closed,
+            ClusterKey::Silence(_) => Self::Silences,
         }
     }
 
@@ -66,6 +69,7 @@ impl KeyRange {
             Self::Reporter => Some(3),
             Self::Findings => Some(4),
             Self::Closed => Some(5),
+            Self::Silences => Some(6),
             Self::All | Self::Bucket(_) | Self::Other => None,
         }
     }
@@ -193,6 +197,12 @@ impl ClusterView {
         if has(&KeyRange::Closed) {
             let closed = self.closed.iter();
             keys.extend(closed.map(|(id, it)| (ClusterKey::Closed(id.clone()), it.mod_revision)));
+        }
+        if has(&KeyRange::Silences) {
+            let silences = self.silences.iter();
+            keys.extend(
+                silences.map(|(id, it)| (ClusterKey::Silence(id.clone()), it.mod_revision)),
+            );
         }
         let texts = keys.into_iter().map(|(key, revision)| (self.keys.text(&key), revision));
         let stored = texts.filter(|(key, _)| key.starts_with(prefix));

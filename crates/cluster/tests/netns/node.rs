@@ -12,7 +12,7 @@ use vipwatch_cluster::key::{Bucket, ClusterName};
 use vipwatch_cluster::record::{FORMAT, ReceivedAdverts, RoleRecord};
 use vipwatch_cluster::session::{
     ClusterEvent, ClusterHandle, ClusterObserver, ConfirmationRequest, HeartbeatFacts,
-    RecordSource, SessionSettings, WantedRole,
+    RecordSource, SessionSettings, WantedRole, WantedSilence,
 };
 use vipwatch_cluster::view::ClusterView;
 use vipwatch_core::InstanceId;
@@ -35,6 +35,7 @@ pub(crate) struct NodeSide {
     pub(crate) is_stuck: AtomicBool,
     /// The node has no target for findings.
     pub(crate) has_no_target: AtomicBool,
+    pub(crate) silences: Mutex<Vec<WantedSilence>>,
 }
 
 impl RecordSource for NodeSide {
@@ -53,6 +54,10 @@ impl RecordSource for NodeSide {
 
     fn notifies(&self) -> bool {
         !self.has_no_target.load(Ordering::SeqCst)
+    }
+
+    fn silences(&self) -> Vec<WantedSilence> {
+        self.silences.lock().unwrap().clone()
     }
 }
 

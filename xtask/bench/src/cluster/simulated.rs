@@ -11,7 +11,7 @@ use vipwatch_cluster::key::Bucket;
 use vipwatch_cluster::record::{FORMAT, ReceivedAdverts, RoleRecord};
 use vipwatch_cluster::session::{
     ClusterCounters, ClusterEvent, ClusterHandle, ClusterObserver, HeartbeatFacts, RecordSource,
-    SessionSettings, WantedRole,
+    SessionSettings, WantedRole, WantedSilence,
 };
 use vipwatch_cluster::view::ClusterView;
 use vipwatch_core::InstanceId;
@@ -64,6 +64,10 @@ impl RecordSource for SimulatedRoles {
 
     fn notifies(&self) -> bool {
         true
+    }
+
+    fn silences(&self) -> Vec<WantedSilence> {
+        Vec::new()
     }
 }
 

@@ -133,7 +133,14 @@ pub(super) fn too_few_backups(
     let is_certain = group.has_two_nodes() && group.members.iter().all(GroupMember::is_live);
     let confidence = if is_certain { Confidence::Certain } else { Confidence::Probable };
     let nodes = names(group.members.iter());
-    Some(condition(FindingKind::ClusterTooFewBackups, confidence, nodes, text, group))
+    let found = condition(FindingKind::ClusterTooFewBackups, confidence, nodes, text, group);
+    // Each node that neither holds the addresses nor can take over is a missing backup.
+    let missing = group.members.iter().filter(|member| !member.is_ready() && !is_claim(member));
+    Some(FindingCondition { about: Some(names(missing)), ..found })
+}
+
+fn is_claim(member: &GroupMember) -> bool {
+    member.is_live() && member.has_claim()
 }
 
 /// Why backups cannot take over, as the end of a sentence.
@@ -168,5 +175,13 @@ fn condition(
         FindingKind::ClusterTwoPrimaries | FindingKind::ClusterNoPrimary => basis_of(group),
         _ => Vec::new(),
     };
-    FindingCondition { kind, confidence, nodes, text, evidence: evidence::of(group), basis }
+    FindingCondition {
+        kind,
+        confidence,
+        nodes,
+        text,
+        evidence: evidence::of(group),
+        basis,
+        about: None,
+    }
 }

@@ -42,6 +42,7 @@ pub(super) fn different_configuration(group: &Group) -> Option<FindingCondition>
         text,
         evidence: evidence::of(group),
         basis: Vec::new(),
+        about: None,
     })
 }
 

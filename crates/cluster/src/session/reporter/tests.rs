@@ -78,6 +78,7 @@ fn ended(number: usize) -> FindingRecord {
         reporter: "a".to_owned(),
         notified_open: vec!["chat".to_owned()],
         notified_closed: Vec::new(),
+        silenced: None,
     }
 }
 
@@ -195,4 +196,33 @@ fn a_finding_that_has_ended_keeps_its_lease_when_a_target_receives_its_end() {
     assert!(!lab.work.needs_retention_lease(), "a mark needs no lease of its own");
     let batch = lab.work.next_batch(Some(LeaseId(6))).unwrap();
     assert_eq!(batch.leases().get(&id), Some(&LeaseId(5)));
+}
+
+#[test]
+fn a_silenced_opening_is_written_and_is_an_event_when_the_silence_ends() {
+    let mut cluster = TestCluster::new();
+    for node in ["a", "b"] {
+        cluster.start(node);
+        cluster.role(node, Primary);
+        cluster.silence(&format!("{node}.1"), Some(node), None);
+    }
+    cluster.confirm(&["a", "b"]);
+    let mut lab = Lab::new(cluster);
+    lab.pass(0);
+    lab.pass(5);
+    assert_eq!(lab.commit(None), [], "nobody is notified");
+    assert_eq!(lab.cluster.view.findings().count(), 1, "everybody sees it");
+    assert!(lab.work.openings().is_empty());
+    lab.cluster.end_silence("a.1");
+    lab.pass(0);
+    let events = lab.commit(None);
+    let [ClusterEvent::FindingOpen(record)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(record.silenced, None);
+    // A silence after the delivery changes nothing, and the end is delivered.
+    lab.cluster.silence("a.2", Some("a"), None);
+    lab.pass(0);
+    assert_eq!(lab.commit(None), []);
+    lab.cluster.role("b", Backup);
+    lab.pass(0);
+    assert!(matches!(lab.commit(Some(LeaseId(5))).as_slice(), [ClusterEvent::FindingClosed(_)]));
 }

@@ -301,6 +301,27 @@ pub struct ClusterFindingItem {
     pub reporter: String,
     /// The targets that have received its opening.
     pub delivered: Vec<String>,
+    /// The silence that covers it; null if there is none. Its opening is delivered when the silence ends, if it is open then.
+    #[serde(default)]
+    pub silenced: Option<ClusterSilenceItem>,
+}
+
+/// A silence in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ClusterSilenceItem {
+    /// The id.
+    pub id: String,
+    /// The silenced node; null for the silence of a group.
+    pub node: Option<String>,
+    /// The silenced group, on all nodes or on one; null for the silence of a node.
+    pub group: Option<String>,
+    /// When it ends, by the clock of its creator.
+    pub until: Timestamp,
+    /// Who created it.
+    pub created_by: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// The answer to `GET /v1/cluster/findings`.
@@ -372,12 +393,18 @@ pub struct ClusterStatus {
     pub basis: ClusterBasis,
     /// The node that delivers findings; null if there is none.
     pub reporter: Option<String>,
+    /// Whether the reporter has a hook or webhook for findings; null if there is no live reporter.
+    #[serde(default)]
+    pub reporter_notifies: Option<bool>,
     /// The nodes.
     pub nodes: NodeSummary,
     /// The groups.
     pub groups: GroupSummary,
     /// The open findings.
     pub findings: u64,
+    /// The silences in force.
+    #[serde(default)]
+    pub silences: Vec<ClusterSilenceItem>,
     /// Keys and values that are not used.
     pub ignored: IgnoredSummary,
     /// The comparison with Neutron; null if it is not configured on the answering node.

@@ -47,8 +47,9 @@ pub use self::cause::{CauseEvent, CauseItem, EvidenceItem};
 pub use self::cluster::{
     ClusterBasis, ClusterConnectionState, ClusterFindingItem, ClusterFindingList, ClusterGroupItem,
     ClusterGroupList, ClusterHistory, ClusterHistoryItem, ClusterMemberItem, ClusterNeutron,
-    ClusterNodeItem, ClusterNodeList, ClusterNodeState, ClusterScope, ClusterSource, ClusterStatus,
-    FindingScope, GroupState, GroupSummary, IgnoredSummary, NeutronRouterSummary, NodeSummary,
+    ClusterNodeItem, ClusterNodeList, ClusterNodeState, ClusterScope, ClusterSilenceItem,
+    ClusterSource, ClusterStatus, FindingScope, GroupState, GroupSummary, IgnoredSummary,
+    NeutronRouterSummary, NodeSummary,
 };
 pub use self::cluster_change::{
     ClusterChange, ClusterChangeCount, ClusterChangeKind, ClusterState,

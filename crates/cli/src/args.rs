@@ -25,7 +25,8 @@ use crate::failure::EXIT_CODES;
 pub(crate) use self::announce::{AnnounceArgs, AnnounceTarget};
 pub(crate) use self::cluster::{
     ClusterArgs, ClusterBalanceArgs, ClusterCommand, ClusterDrainCheckArgs, ClusterFindingsArgs,
-    ClusterHistoryArgs, ClusterNodesArgs, ClusterStatusArgs, ClusterWatchArgs, GroupSelection,
+    ClusterHistoryArgs, ClusterNodesArgs, ClusterSilenceAdd, ClusterSilenceArgs,
+    ClusterSilenceCommand, ClusterStatusArgs, ClusterWatchArgs, GroupSelection,
 };
 pub(crate) use self::config::ConfigCommand;
 pub(crate) use self::drain_check::DrainCheckArgs;

@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use vipwatch_api::{
     ClusterBasis, ClusterFindingItem, ClusterFindingList, ClusterGroupItem, ClusterGroupList,
-    ClusterMemberItem, ClusterNodeItem, ClusterNodeList, ClusterNodeState, ClusterStatus,
-    FindingScope, GroupState, GroupSummary, NodeSummary, Schema, Timestamp,
+    ClusterMemberItem, ClusterNodeItem, ClusterNodeList, ClusterNodeState, ClusterSilenceItem,
+    ClusterStatus, FindingScope, GroupState, GroupSummary, NodeSummary, Schema, Timestamp,
 };
 
 pub use self::history::{ClusterHistorySelection, history};
 use crate::group::{Group, GroupMember};
-use crate::record::{FindingRecord, ReceivedAdverts};
+use crate::record::{FindingRecord, ReceivedAdverts, SilenceRecord};
 use crate::view::{ClusterView, NodeView};
 
 /// The answer to `GET /v1/cluster`.
@@ -45,9 +45,11 @@ pub fn status(view: &ClusterView, basis: ClusterBasis) -> ClusterStatus {
         schema: Schema::Cluster,
         basis: limits::add(basis, view),
         reporter: view.reporter().map(|reporter| reporter.node.clone()),
+        reporter_notifies: reporter_notifies(view),
         nodes,
         groups,
         findings: view.findings().count().try_into().unwrap_or(u64::MAX),
+        silences: silences(view),
         ignored: view.ignored(),
         neutron: None,
     }
@@ -111,6 +113,29 @@ pub fn findings(view: &ClusterView, basis: ClusterBasis) -> ClusterFindingList {
     ClusterFindingList { schema: Schema::ClusterFindings, basis: limits::add(basis, view), items }
 }
 
+/// Whether the reporter has a target for findings.
+fn reporter_notifies(view: &ClusterView) -> Option<bool> {
+    let name = view.reporter()?.node.parse().ok()?;
+    Some(view.node(&name)?.process?.record.notifies)
+}
+
+/// The silences in force, in the order of their ends.
+fn silences(view: &ClusterView) -> Vec<ClusterSilenceItem> {
+    let in_force = view.silences().filter(|(_, stored)| stored.lease != 0);
+    let item = |record: &SilenceRecord| ClusterSilenceItem {
+        id: record.id.clone(),
+        node: record.node.clone(),
+        group: record.group.clone(),
+        until: record.until,
+        created_by: record.created_by.clone(),
+        reason: record.reason.clone(),
+    };
+    let mut items: Vec<ClusterSilenceItem> =
+        in_force.map(|(_, stored)| item(&stored.record)).collect();
+    items.sort_by(|one, other| one.until.cmp(&other.until).then_with(|| one.id.cmp(&other.id)));
+    items
+}
+
 /// A finding as part of a document.
 pub fn finding_item(record: &FindingRecord, scope: FindingScope) -> ClusterFindingItem {
     ClusterFindingItem {
@@ -128,6 +153,14 @@ pub fn finding_item(record: &FindingRecord, scope: FindingScope) -> ClusterFindi
         closed: record.closed,
         reporter: record.reporter.clone(),
         delivered: record.notified_open.clone(),
+        silenced: record.silenced.as_ref().map(|silence| ClusterSilenceItem {
+            id: silence.id.clone(),
+            node: None,
+            group: None,
+            until: silence.until,
+            created_by: silence.created_by.clone(),
+            reason: silence.reason.clone(),
+        }),
     }
 }
 

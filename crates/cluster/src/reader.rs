@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads the cluster from etcd without a node, for the command line: once, or following the changes.
+//! Reads the cluster from etcd without a node, for the command line: once, or following the changes. Of the records, it writes
+//! silences only.
 
 use std::io;
 use std::sync::{PoisonError, RwLockReadGuard};
@@ -10,9 +11,11 @@ use tokio::time::{Instant, timeout_at};
 use vipwatch_api::{ClusterBasis, ClusterConnectionState, ClusterScope, ClusterSource, Timestamp};
 use vipwatch_core::ErrorChain;
 
-use crate::etcd::{EndpointOrder, EtcdConnection, EtcdError, EtcdSettings, prefix_end};
+use crate::etcd::messages::RequestOp;
+use crate::etcd::{EndpointOrder, EtcdConnection, EtcdError, EtcdSettings, LeaseId, prefix_end};
 use crate::follow::{Followed, RangeFollower, SharedView, write};
-use crate::key::{ClusterKey, ClusterName, KeySpace};
+use crate::key::{ClusterKey, ClusterName, KeySpace, SilenceId};
+use crate::record::{SilenceRecord, encode};
 use crate::view::{ClusterView, StoredValue, ViewChange};
 
 /// The reason why the cluster cannot be read.
@@ -135,6 +138,40 @@ impl EtcdReader {
                 ReadProgress::Changed
             }
         }
+    }
+
+    /// Adds a silence that ends after this time, with the rights of the user of the settings.
+    pub fn add_silence(&mut self, record: &SilenceRecord, left: Duration) -> Result<(), EtcdError> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        let keys = KeySpace::new(&self.domain);
+        self.runtime.block_on(async {
+            let Ok(id) = record.id.parse() else { return Ok(()) };
+            let key = keys.text(&ClusterKey::Silence(id));
+            let lease = connection.grant(left).await?;
+            let put = vec![RequestOp::put(&key, encode(record), Some(lease))];
+            let written = connection.commit(Vec::new(), put, &key).await;
+            if let Err(error) = written {
+                connection.revoke(lease).await?;
+                return Err(error);
+            }
+            Ok(())
+        })
+    }
+
+    /// Ends a silence before its time; false if there is none with this id.
+    pub fn remove_silence(&mut self, id: &SilenceId) -> Result<bool, EtcdError> {
+        let Some(connection) = &self.connection else { return Ok(false) };
+        let stored = self.view().silences().find(|(known, _)| *known == id).map(|(_, it)| it.lease);
+        let Some(lease) = stored else { return Ok(false) };
+        let key = KeySpace::new(&self.domain).text(&ClusterKey::Silence(id.clone()));
+        self.runtime.block_on(async {
+            let delete = vec![RequestOp::delete(&key)];
+            connection.commit(Vec::new(), delete, &key).await?;
+            if lease != 0 {
+                connection.revoke(LeaseId(lease)).await?;
+            }
+            Ok(true)
+        })
     }
 
     fn sleep_until(&self, end: Instant) {

@@ -15,6 +15,7 @@ mod received_adverts;
 mod recent;
 mod records;
 mod settings;
+mod silences;
 
 use std::io;
 use std::path::PathBuf;
@@ -35,7 +36,10 @@ pub(crate) use self::own_part::{OwnPart, OwnParts};
 pub(crate) use self::received_adverts::hears_other;
 use self::records::PublishedRecords;
 pub(crate) use self::settings::ClusterStartError;
+use vipwatch_history::SilenceRow;
+
 use crate::config::ClusterConfig;
+use crate::silence::Silences;
 use crate::state::StateStore;
 use crate::transition::Transition;
 use vipwatch_core::FindingKind;
@@ -50,6 +54,7 @@ pub(crate) struct ClusterServiceSetup<'a> {
     pub(crate) node: &'a str,
     pub(crate) state_dir: PathBuf,
     pub(crate) store: &'a Arc<StateStore>,
+    pub(crate) silences: &'a Arc<Silences>,
 }
 
 /// This node in the cluster. A clone is another handle on the same service.
@@ -88,7 +93,9 @@ impl ClusterService {
         let node: ClusterName = node;
         let store = Arc::clone(setup.store);
         let state_dir = setup.state_dir.clone();
-        let records = Arc::new(PublishedRecords::new(Arc::clone(&store), node.clone(), state_dir));
+        let silences = Arc::clone(setup.silences);
+        let records = PublishedRecords::new(Arc::clone(&store), node.clone(), state_dir, silences);
+        let records = Arc::new(records);
         let service = Self(Arc::new(SharedService {
             config: setup.config.clone(),
             node,
@@ -226,9 +233,14 @@ impl ClusterService {
         self.0.records.set_notifies(notifies);
     }
 
-    /// Whether this node reports the findings of the cluster and nobody is notified of them.
-    pub(crate) fn reports_to_nobody(&self) -> bool {
-        self.is_reporter() && !self.0.records.notifies()
+    /// A silence was added here, or has ended.
+    pub(crate) fn mark_silences(&self) {
+        self.0.with_session(ClusterHandle::mark_silences);
+    }
+
+    /// The silences of this node and of its groups that were added elsewhere; `None` if the session does not run.
+    pub(crate) fn foreign_silences(&self) -> Option<Vec<SilenceRow>> {
+        self.read(|view| silences::foreign(view, &self.0.node, &self.0.store))
     }
 
     /// Instances were added, removed or configured differently.

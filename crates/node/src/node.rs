@@ -254,7 +254,7 @@ impl Node {
         let (requests, evidence) = (audit_worker.requests(), evidence_updates.clone());
         let witness = Witness::start(config.witness.clone(), &store, requests, evidence)
             .map_err(NodeError::StartWorker)?;
-        let cluster = Self::cluster_service(&config, &name, &store)?;
+        let cluster = Self::cluster_service(&config, &name, &store, &silences)?;
         let reload_requests = ReloadRequests::new().map_err(NodeError::StartWorker)?;
         let context = ApiContext {
             store: Arc::clone(&store),
@@ -314,9 +314,10 @@ impl Node {
         config: &Config,
         node: &Arc<str>,
         store: &Arc<StateStore>,
+        silences: &Arc<Silences>,
     ) -> Result<Option<ClusterService>, NodeError> {
-        let state_dir = config.state_dir.clone();
-        let setup = ClusterServiceSetup { config: &config.cluster, node, state_dir, store };
+        let (config, state_dir) = (&config.cluster, config.state_dir.clone());
+        let setup = ClusterServiceSetup { config, node, state_dir, store, silences };
         ClusterService::new(&setup).map_err(NodeError::StartWorker)
     }
 

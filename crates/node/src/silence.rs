@@ -58,6 +58,8 @@ struct SilenceState {
     rows: Vec<SilenceRow>,
     /// Those that have ended; by their end.
     ended: Vec<SilenceRow>,
+    /// Those that other clients of etcd have added for this node, or for a group of it. They end there.
+    of_cluster: Vec<SilenceRow>,
     /// The number of the last silence.
     last_number: i64,
 }
@@ -70,7 +72,8 @@ impl Silences {
         let (rows, mut ended): (Vec<_>, Vec<_>) =
             stored.into_iter().partition(|row| row.until > now);
         ended.sort_by_key(|row| row.until);
-        let state = Mutex::new(SilenceState { rows, ended, last_number });
+        let of_cluster = Vec::new();
+        let state = Mutex::new(SilenceState { rows, ended, of_cluster, last_number });
         Ok(Self { state, changes: WakeQueue::new()? })
     }
 
@@ -162,7 +165,7 @@ impl Silences {
     pub(crate) fn covered(&self, instance: Option<&InstanceId>, at: SystemTime) -> bool {
         let at = unix_millis(at);
         let state = self.lock();
-        let mut rows = state.rows.iter().chain(&state.ended);
+        let mut rows = state.rows.iter().chain(&state.ended).chain(&state.of_cluster);
         rows.any(|row| row.created_at <= at && at < row.until && is_about(row, instance))
     }
 
@@ -170,14 +173,26 @@ impl Silences {
     pub fn until(&self, instance: Option<&InstanceId>, now: SystemTime) -> Option<SystemTime> {
         let now = unix_millis(now);
         let state = self.lock();
-        let in_force = state.rows.iter().filter(|row| row.until > now);
+        let rows = state.rows.iter().chain(&state.of_cluster);
+        let in_force = rows.filter(|row| row.until > now);
         let covering = in_force.filter(|row| is_about(row, instance));
         covering.map(|row| row.until).max().map(from_unix_millis)
     }
 
     /// When the next silence ends; `None` if there is none.
     pub fn next_end(&self) -> Option<SystemTime> {
-        self.lock().rows.iter().map(|row| row.until).min().map(from_unix_millis)
+        let state = self.lock();
+        let now = unix_millis(SystemTime::now());
+        let of_cluster = state.of_cluster.iter().filter(|row| row.until > now);
+        state.rows.iter().chain(of_cluster).map(|row| row.until).min().map(from_unix_millis)
+    }
+
+    /// Sets the silences that other clients of etcd have added for this node. Returns whether they differ from those before.
+    pub(crate) fn set_of_cluster(&self, rows: Vec<SilenceRow>) -> bool {
+        let mut state = self.lock();
+        let is_changed = state.of_cluster != rows;
+        state.of_cluster = rows;
+        is_changed
     }
 
     /// The silences that have ended since the last call.

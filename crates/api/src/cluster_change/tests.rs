@@ -34,6 +34,7 @@ fn finding(id: &str) -> ClusterFindingItem {
         closed: None,
         reporter: "n1".to_owned(),
         delivered: Vec::new(),
+        silenced: None,
     }
 }
 

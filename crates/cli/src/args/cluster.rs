@@ -2,11 +2,13 @@
 //! The arguments of `vipwatch cluster`.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as Arguments, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use vipwatch_api::{ClusterNodeState, GroupState, RoleKind, Severity, Timestamp};
+use vipwatch_node::config::span;
 
 use super::query::{role, severity};
 use super::time::time;
@@ -70,6 +72,15 @@ pub(crate) enum ClusterCommand {
   vipwatch cluster balance
   vipwatch cluster balance -o json | jq '.items[] | {node, primaries, difference}'")]
     Balance(ClusterBalanceArgs),
+    /// Keep the reporter from notifying hooks and webhooks about a node or a group during maintenance
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples:
+  vipwatch cluster silence net-3 --for 1h --reason 'kernel update'
+  vipwatch cluster silence list
+  vipwatch cluster silence remove net-3.4"
+    )]
+    Silence(ClusterSilenceArgs),
     /// Check whether anything is still on a node, or whether it could be taken down
     #[command(after_help = "Examples:
   vipwatch cluster drain-check net-3                 # 0: nothing is on net-3 any more
@@ -93,6 +104,7 @@ impl ClusterCommand {
             Self::History(options) => &options.etcd,
             Self::Balance(options) => &options.etcd,
             Self::DrainCheck(options) => &options.etcd,
+            Self::Silence(options) => &options.etcd,
             Self::Nodes(options) => &options.etcd,
         }
     }
@@ -238,6 +250,58 @@ pub(crate) struct ClusterDrainCheckArgs {
     pub(crate) is_if: bool,
     #[command(flatten)]
     pub(crate) etcd: EtcdOptions,
+    #[command(flatten)]
+    pub(crate) query: NodeOptions,
+}
+
+/// `vipwatch cluster silence`.
+#[derive(Debug, Arguments)]
+pub(crate) struct ClusterSilenceArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ClusterSilenceCommand>,
+    #[command(flatten)]
+    pub(crate) add: ClusterSilenceAdd,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdOptions,
+}
+
+/// The subcommands of `vipwatch cluster silence`; without one, it adds a silence.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterSilenceCommand {
+    /// List the silences in force, with what they cover, by whom and until when
+    #[command(after_help = "Examples:
+  vipwatch cluster silence list
+  vipwatch cluster silence list -o json")]
+    List {
+        #[command(flatten)]
+        query: NodeOptions,
+    },
+    /// End a silence before its time
+    #[command(after_help = "Examples:
+  vipwatch cluster silence remove net-3.4
+  vipwatch cluster silence remove net-3.4 -q")]
+    Remove {
+        /// The id of the silence, as `vipwatch cluster silence list` shows it
+        #[arg(value_name = "ID")]
+        id: String,
+        #[command(flatten)]
+        query: NodeOptions,
+    },
+}
+
+/// A new silence in the cluster.
+#[derive(Debug, Arguments)]
+pub(crate) struct ClusterSilenceAdd {
+    /// Silence this node, or this group: its id, the beginning of its id, an instance or an address
+    #[arg(value_name = "NODE|GROUP", required = true, add = ArgValueCompleter::new(cluster_nodes))]
+    pub(crate) target: Option<String>,
+    /// End the silence after this time: 90s, 15m, 2h or 7d; at most 30d
+    // Required, and `None` only with a subcommand of `silence`.
+    #[arg(long = "for", value_name = "SPAN", value_parser = span, required = true)]
+    pub(crate) span: Option<Duration>,
+    /// State the reason, which every list of silences shows
+    #[arg(long, value_name = "TEXT", required = true)]
+    pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) query: NodeOptions,
 }

@@ -170,12 +170,11 @@ fn unreadable(file: &Path, error: &std::io::Error) -> CommandError {
 pub(crate) fn config_error(error: &ConfigError) -> CommandError {
     let code = match error {
         ConfigError::Read { .. } if error.is_not_permitted() => ExitStatus::NotPermitted,
-        ConfigError::Read { .. }
-        | ConfigError::TargetSecrets(_)
-        | ConfigError::StateDir { .. }
-        | ConfigError::Socket(_) => ExitStatus::NotFound,
+        ConfigError::Read { .. } | ConfigError::TargetSecrets(_) | ConfigError::StateDir { .. } => {
+            ExitStatus::NotFound
+        }
         ConfigError::Exposed(_) | ConfigError::Readable(_) => ExitStatus::NotPermitted,
-        ConfigError::Invalid(_) => ExitStatus::No,
+        ConfigError::Invalid(_) | ConfigError::Socket(_) => ExitStatus::No,
     };
     let failure = CommandError::new(code, ErrorChain(error));
     match error {

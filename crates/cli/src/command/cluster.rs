@@ -14,6 +14,7 @@ mod history;
 mod node_feed;
 mod nodes;
 mod selection;
+mod silence;
 mod source;
 mod status;
 mod watch;
@@ -38,6 +39,7 @@ pub(crate) fn run(options: &ClusterArgs, root: &EtcdOptions) -> Result<(), Comma
         ClusterCommand::Findings(options) => findings::run(options, &etcd),
         ClusterCommand::History(options) => history::run(options, &etcd),
         ClusterCommand::Balance(options) => balance::run(options, &etcd),
+        ClusterCommand::Silence(options) => silence::run(options, &etcd),
         ClusterCommand::DrainCheck(options) => drain_check::run(options, &etcd),
         ClusterCommand::Nodes(options) => nodes::run(options, &etcd),
     }

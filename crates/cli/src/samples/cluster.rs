@@ -164,6 +164,7 @@ pub(crate) fn status() -> ClusterStatus {
         schema: Schema::Cluster,
         basis: basis(),
         reporter: Some("net-1".to_owned()),
+        reporter_notifies: Some(true),
         nodes: NodeSummary { live: 2, stopped: 0, lost: 1 },
         groups: GroupSummary {
             total: 5,
@@ -174,6 +175,7 @@ pub(crate) fn status() -> ClusterStatus {
             unknown: 1,
         },
         findings: 3,
+        silences: Vec::new(),
         ignored: IgnoredSummary { foreign_keys: 1, ..IgnoredSummary::default() },
         neutron: None,
     }
@@ -210,6 +212,7 @@ fn finding(id: &str, name: &str, group: Option<&str>, nodes: &[&str]) -> Cluster
         closed: None,
         reporter: "net-1".to_owned(),
         delivered: vec!["chat".to_owned()],
+        silenced: None,
     }
 }
 
@@ -220,6 +223,7 @@ pub(crate) fn findings() -> ClusterFindingList {
         hint: "look at the machine: `ssh net-3 systemctl status vipwatch-node`".to_owned(),
         evidence: Vec::new(),
         delivered: Vec::new(),
+        silenced: None,
         ..finding("760-cluster-node-lost", "cluster-node-lost", None, &["net-3"])
     };
     let different = ClusterFindingItem {

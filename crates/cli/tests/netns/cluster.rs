@@ -249,16 +249,21 @@ fn a_drain_check_decides_by_the_other_nodes_of_the_cluster() {
     a.netns.ip(ADD);
     let process_a = a.start();
     a.wait_for_members(&["a live primary"]);
-    let names = |node: &ClusterNode, list: &str| -> Vec<String> {
-        let check = query_json(&node.fixture, &["drain-check"]);
+    let ask = |node: &ClusterNode, args: &[&str], list: &str| -> Vec<String> {
+        let check = query_json(&node.fixture, &[&["drain-check"], args].concat());
         let reasons = check[list].as_array().cloned().unwrap_or_default();
         reasons.iter().filter_map(|reason| Some(reason["name"].as_str()?.to_owned())).collect()
     };
-    assert_eq!(names(&a, "blocking"), ["primary-here", "no-backup-elsewhere"]);
+    let names = |node: &ClusterNode, list: &str| ask(node, &[], list);
+    assert_eq!(names(&a, "blocking"), ["primary-here"]);
+    assert_eq!(ask(&a, &["--if"], "blocking"), ["no-backup-elsewhere"]);
     let _process_b = b.start();
     a.wait_for_members(&["a live primary", "b live backup"]);
     b.wait_for_members(&["a live primary", "b live backup"]);
     assert_eq!(names(&a, "blocking"), ["primary-here"]);
+    // No keepalived runs here, so nobody knows whether one would take over.
+    assert!(ask(&a, &["--if"], "blocking").is_empty());
+    assert!(ask(&a, &["--if"], "uncertain").contains(&"backup-not-certain".to_owned()));
     assert_eq!(
         (names(&b, "blocking"), names(&b, "notes")),
         (vec![], vec!["last-backup".to_owned()])

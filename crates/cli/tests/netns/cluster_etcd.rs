@@ -265,6 +265,42 @@ fn a_watch_prints_changes_of_roles_nodes_and_findings_and_survives_a_restart_of_
 }
 
 #[test]
+fn a_silence_is_added_listed_and_removed_from_a_laptop() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let publisher = Publisher::new(&etcd, "default");
+    publisher.node("net-1");
+    publisher.role("net-1", RoleKind::Primary, 100);
+    let url = etcd.endpoint(0);
+    let silence = |args: &[&str]| run(&[&["--etcd", &url, "cluster", "silence"], args].concat());
+    let (code, text) = silence(&["net-1", "--for", "1h", "--reason", "kernel update"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains(": node net-1 until"), "{text}");
+    let (code, text) = silence(&["192.0.2.10", "--for", "2h", "--reason", "new switch"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains(": vrrp:ipv4:51:192.0.2.10 until"), "{text}");
+    let (_, text) = silence(&["list"]);
+    assert!(text.contains("kernel update") && text.contains("new switch"), "{text}");
+    let status = json(&url, &["status"]);
+    let silences = status["silences"].as_array().unwrap();
+    assert_eq!((silences.len(), &silences[0]["node"]), (2, &"net-1".into()), "{status}");
+    let id = silences[0]["id"].as_str().unwrap();
+    let (code, text) = silence(&["remove", id]);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(json(&url, &["status"])["silences"].as_array().unwrap().len(), 1);
+    let (code, text) = silence(&["remove", id]);
+    assert_eq!((code, text.contains("there is no silence")), (4, true), "{text}");
+    let (code, text) = silence(&["net-9", "--for", "1h", "--reason", "x"]);
+    assert_eq!(code, 4, "{text}");
+    for wrong in
+        [["net-1", "--for", "31d", "--reason", "x"], ["net-1", "--for", "1h", "--reason", " "]]
+    {
+        let (code, text) = silence(&wrong);
+        assert_eq!(code, 2, "{text}");
+    }
+}
+
+#[test]
 fn an_empty_domain_lists_the_domains_that_exist() {
     let lab = Lab::new();
     let etcd = Etcd::single(lab.path());

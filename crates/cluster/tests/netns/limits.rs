@@ -25,6 +25,7 @@ const LIMITS: ViewLimits = ViewLimits {
     findings: 50,
     closed_findings: 50,
     finding_bytes: 1 << 20,
+    silences: 4,
 };
 
 fn limited(settings: SessionSettings) -> SessionSettings {

@@ -2,11 +2,13 @@
 //! One node reports the findings of the cluster.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use vipwatch_api::{ClusterScope, RoleKind};
+use vipwatch_api::{ClusterScope, RoleKind, Timestamp};
 use vipwatch_cluster::etcd::messages::RequestOp;
-use vipwatch_cluster::record::FindingRecord;
-use vipwatch_cluster::session::{ClusterEvent, DeliveredFinding};
+use vipwatch_cluster::key::SilenceId;
+use vipwatch_cluster::record::{FORMAT, FindingRecord, SilenceRecord};
+use vipwatch_cluster::session::{ClusterEvent, DeliveredFinding, WantedSilence};
 use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
 
 use crate::node::{TestNode, lasting_session, role_of, session};
@@ -68,6 +70,70 @@ fn a_node_without_a_target_reports_only_while_no_other_has_one() {
     wait_for("b reports", || (b.handle.is_reporter() && !a.handle.is_reporter()).then_some(()));
     b.stop();
     wait_for("a reports again", || a.handle.is_reporter().then_some(()));
+}
+
+/// A silence of a node with a lease of this time.
+fn silence(node: &str, left: Duration) -> WantedSilence {
+    let id: SilenceId = format!("{node}.1").parse().unwrap();
+    let record = SilenceRecord {
+        schema: FORMAT,
+        id: id.to_string(),
+        node: Some(node.to_owned()),
+        group: None,
+        reason: "reboot".to_owned(),
+        created_by: "root".to_owned(),
+        at: Timestamp::UNIX_EPOCH,
+        until: Timestamp::UNIX_EPOCH,
+    };
+    WantedSilence { id, left, record }
+}
+
+#[test]
+fn a_silence_of_another_node_is_evaluated_by_the_reporter_and_ends_with_its_lease() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let [a, b, c] = three(&etcd);
+    let nodes = [&a, &b, &c];
+    let elected = nodes[reporter(&nodes)];
+    for node in nodes {
+        node.wait_role("r1", "c", Backup);
+        node.side
+            .silences
+            .lock()
+            .unwrap()
+            .push(silence(node.name.as_str(), Duration::from_secs(4)));
+        node.handle.mark_silences();
+    }
+    elected.wait("the silences", |view| view.silences().count() == 3);
+    b.set("r1", Primary);
+    elected.wait("a silenced finding", |view| {
+        view.findings().any(|it| it.name == TWO && it.silenced.is_some())
+    });
+    assert!(notified(elected, TWO).0.is_empty(), "nobody is notified");
+    let opened = wait_showing("the finding", || show(&nodes), || notified(elected, TWO).0.pop());
+    assert_eq!(opened.silenced, None);
+    assert_eq!(etcd.entries("/vipwatch/v1/test/silence/").len(), 0, "etcd has ended them");
+}
+
+#[test]
+fn a_silence_that_is_removed_on_its_node_is_removed_from_etcd() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let silences = || etcd.entries("/vipwatch/v1/test/silence/").len();
+    a.side.silences.lock().unwrap().push(silence("a", Duration::from_hours(1)));
+    a.handle.mark_silences();
+    wait_for("the silence", || (silences() == 1).then_some(()));
+    let leases = etcd.lease_count();
+    // The same silence needs no other lease.
+    a.handle.mark_silences();
+    a.set("r1", Backup);
+    a.wait_role("r1", "a", Backup);
+    assert_eq!(etcd.lease_count(), leases);
+    a.side.silences.lock().unwrap().clear();
+    a.handle.mark_silences();
+    wait_for("its end", || (silences() == 0).then_some(()));
+    assert_eq!(etcd.lease_count(), leases - 1);
 }
 
 #[test]

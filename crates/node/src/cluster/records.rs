@@ -12,15 +12,17 @@ use std::time::{Duration, SystemTime};
 
 use vipwatch_cluster::key::{Bucket, ClusterName};
 use vipwatch_cluster::record::{FORMAT, MAX_ADDRESSES, ReceivedAdverts, RoleRecord};
-use vipwatch_cluster::session::{HeartbeatFacts, RecordSource, WantedRole};
+use vipwatch_cluster::session::{HeartbeatFacts, RecordSource, WantedRole, WantedSilence};
 use vipwatch_core::Severity;
 use vipwatch_core::{InstanceId, Role};
 
 use super::received_adverts::received_adverts;
 use super::recent::RecentTransitions;
+use super::silences;
 use crate::cluster::MarkInstance;
 use crate::discovery::InstanceConfig;
 use crate::processes::keepalived_facts;
+use crate::silence::Silences;
 use crate::state::{InstanceEntry, StateStore};
 use crate::view::timestamp;
 
@@ -28,6 +30,7 @@ use crate::view::timestamp;
 pub(super) struct PublishedRecords {
     store: Arc<StateStore>,
     node: ClusterName,
+    silences: Arc<Silences>,
     pub(super) recent: RecentTransitions,
     /// The adverts of instances that can change without another change of the instance, as last published.
     unsettled: Mutex<BTreeMap<InstanceId, ReceivedAdverts>>,
@@ -44,10 +47,16 @@ impl fmt::Debug for PublishedRecords {
 }
 
 impl PublishedRecords {
-    pub(super) fn new(store: Arc<StateStore>, node: ClusterName, state_dir: PathBuf) -> Self {
+    pub(super) fn new(
+        store: Arc<StateStore>,
+        node: ClusterName,
+        state_dir: PathBuf,
+        silences: Arc<Silences>,
+    ) -> Self {
         Self {
             store,
             node,
+            silences,
             recent: RecentTransitions::new(state_dir),
             unsettled: Mutex::default(),
             notifies: AtomicBool::new(false),
@@ -167,6 +176,11 @@ impl RecordSource for PublishedRecords {
 
     fn notifies(&self) -> bool {
         self.notifies.load(Ordering::Relaxed)
+    }
+
+    fn silences(&self) -> Vec<WantedSilence> {
+        let rows = self.silences.in_force(SystemTime::now()).into_iter();
+        rows.filter_map(|row| silences::wanted(row, &self.node, &self.store)).collect()
     }
 }
 

@@ -72,7 +72,6 @@ impl Node {
                 | ClusterEvent::RejectionChanged
                 | ClusterEvent::SurplusChanged => is_health_changed = true,
                 ClusterEvent::ReporterChanged { is_reporter } => {
-                    is_health_changed = true;
                     cluster.reporter_changed(is_reporter);
                     self.reporter_changed(is_reporter);
                 }
@@ -83,7 +82,10 @@ impl Node {
                 }
                 ClusterEvent::FindingOpen(record) => self.deliver_open(&cluster, &record),
                 ClusterEvent::FindingClosed(record) => self.deliver_closed(&record),
-                ClusterEvent::ViewChanged => self.compare_cluster_findings(&cluster),
+                ClusterEvent::ViewChanged => {
+                    self.follow_cluster_silences(&cluster);
+                    self.compare_cluster_findings(&cluster);
+                }
             }
         }
         // The events of one turn have no order among themselves: the state decides.
@@ -154,6 +156,15 @@ impl Node {
         for id in self.cluster_findings.forget_deliveries() {
             let subject = FindingSubject { instance: None, name: id.as_str().into() };
             self.notifier.forget_subject(&Subject::Finding(Arc::new(subject)));
+        }
+    }
+
+    /// Applies the silences of this node and of its groups that were added elsewhere. Without a connection, those that are known
+    /// last until their end.
+    fn follow_cluster_silences(&mut self, cluster: &ClusterService) {
+        let Some(rows) = cluster.foreign_silences() else { return };
+        if self.silences.set_of_cluster(rows) {
+            self.notifier.silences_changed();
         }
     }
 
@@ -285,8 +296,7 @@ impl Node {
         state: FindingState,
         item: ClusterFindingItem,
     ) -> Arc<dyn Notification> {
-        let mut event = self.identity.cluster_finding(seq, state, item, None);
-        event.finding.silenced_until = self.silences.until(None, SystemTime::now()).map(time);
+        let event = self.identity.cluster_finding(seq, state, item, None);
         let (instance, read_at) = (None, clock::now());
         Arc::new(FindingNotification { event, instance, read_at, is_recorded: false })
     }
@@ -338,7 +348,7 @@ fn problem(cluster: &ClusterService, basis: &ClusterBasis) -> Option<String> {
             None if basis.error.is_some() => Some(format!(
                 "etcd rejects the records of this node, so other nodes do not have its current roles{cause}"
             )),
-            None => beyond_limits(cluster).or_else(|| reports_to_nobody(cluster)),
+            None => beyond_limits(cluster),
         },
         ClusterConnectionState::Off => None,
     }
@@ -355,14 +365,5 @@ fn beyond_limits(cluster: &ClusterService) -> Option<String> {
     }
     cluster.is_full_of_findings().then(|| {
         "too many findings of the cluster are open, so that this node opens no more: see `vipwatch cluster findings`".to_owned()
-    })
-}
-
-/// This node reports the findings of the cluster without a target; `None` if it does not.
-fn reports_to_nobody(cluster: &ClusterService) -> Option<String> {
-    cluster.reports_to_nobody().then(|| {
-        "this node reports the findings of the cluster, and nobody is notified of them: no live node has a hook or webhook \
-         for findings"
-            .to_owned()
     })
 }

@@ -132,6 +132,9 @@ impl Node {
         if is_changed || !ended.is_empty() {
             self.history.store_silences(self.silences.rows());
             self.notifier.silences_changed();
+            if let Some(cluster) = &self.cluster {
+                cluster.mark_silences();
+            }
         }
     }
 }

@@ -86,6 +86,11 @@ pub(crate) trait Notification: Debug + Send + Sync {
     fn config(&self) -> Option<&InstanceConfig> {
         None
     }
+    /// Whether the silences of this node apply. The reporter evaluates those of a finding about several nodes.
+    fn is_local(&self) -> bool {
+        true
+    }
+
     /// What the notification is about.
     fn subject(&self) -> Subject;
 
@@ -187,6 +192,10 @@ pub(crate) struct FindingNotification {
 impl Notification for FindingNotification {
     fn instance(&self) -> Option<&InstanceId> {
         self.instance.as_ref()
+    }
+
+    fn is_local(&self) -> bool {
+        self.event.cluster.is_none()
     }
 
     fn subject(&self) -> Subject {

@@ -118,7 +118,9 @@ impl TargetSettings {
         notification: &dyn Notification,
         silences: &Silences,
     ) -> bool {
-        self.can_be_silenced() && silences.covered(notification.instance(), notification.at())
+        self.can_be_silenced()
+            && notification.is_local()
+            && silences.covered(notification.instance(), notification.at())
     }
 
     /// Whether a maintenance silence applies: the target informs people or tools, and is not part of the network.

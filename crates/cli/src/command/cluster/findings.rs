@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipwatch cluster findings`: lists the open findings of the cluster.
 
-use vipwatch_api::{ClusterFindingItem, ClusterFindingList, ClusterStatus, FindingScope, Severity};
+use vipwatch_api::{
+    ClusterFindingItem, ClusterFindingList, ClusterSilenceItem, ClusterStatus, FindingScope,
+    Severity,
+};
 
 use super::basis::{check_current, push_basis, push_warning};
 use super::selection::SelectedGroups;
@@ -90,6 +93,10 @@ fn push_finding(page: &mut String, finding: &ClusterFindingItem, style: &Style) 
     push_line(page, &format!("{subject}: {}, for {age}{confidence}{scope}", finding.name));
     push_line(page, &format!("  {}", finding.text));
     push_line(page, &format!("  hint: {}", finding.hint));
+    if let Some(ClusterSilenceItem { until, created_by, reason, .. }) = &finding.silenced {
+        let until = style.time(*until);
+        push_line(page, &format!("  silenced until {until} by {created_by}: {reason}"));
+    }
     if !style.is_wide {
         return;
     }

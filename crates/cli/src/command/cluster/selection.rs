@@ -145,7 +145,7 @@ fn is_selected(group: &ClusterGroupItem, options: &GroupSelection) -> bool {
 }
 
 /// Whether the text names the group: by id, beginning of its id, an instance or an address.
-fn is_named(group: &ClusterGroupItem, text: &str) -> bool {
+pub(super) fn is_named(group: &ClusterGroupItem, text: &str) -> bool {
     match plain_address(text) {
         Some(address) => has_address(group, address),
         None => is_named_by_id(group, text),

@@ -93,13 +93,21 @@ impl ClusterStatusDocument {
             (status.nodes.stopped, "stopped"),
         ];
         let reporter = status.reporter.as_deref().unwrap_or("none");
+        let mark = match status.reporter_notifies {
+            Some(false) => " (no hook or webhook for findings)",
+            _ => "",
+        };
         let nodes = counts(&nodes);
         let nodes = if nodes.is_empty() { "none".to_owned() } else { nodes };
-        push_line(page, &format!("nodes: {nodes}; reporter: {reporter}"));
+        push_line(page, &format!("nodes: {nodes}; reporter: {reporter}{mark}"));
         if status.findings > 0 {
             let number = usize::try_from(status.findings).unwrap_or(usize::MAX);
             let findings = count(number, "finding");
             push_line(page, &format!("{findings} (`vipwatch cluster findings` explains them)"));
+        }
+        if !status.silences.is_empty() {
+            let silences = count(status.silences.len(), "silence");
+            push_line(page, &format!("{silences} (`vipwatch cluster silence list` shows them)"));
         }
     }
 }

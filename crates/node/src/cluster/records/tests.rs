@@ -16,7 +16,9 @@ fn entry(role: Role) -> InstanceEntry {
 
 fn records(store: &Arc<StateStore>) -> PublishedRecords {
     let directory = tempfile::tempdir().unwrap();
-    PublishedRecords::new(Arc::clone(store), "net-1".parse().unwrap(), directory.path().to_owned())
+    let silences = Arc::new(Silences::new(Vec::new()).unwrap());
+    let (node, state_dir) = ("net-1".parse().unwrap(), directory.path().to_owned());
+    PublishedRecords::new(Arc::clone(store), node, state_dir, silences)
 }
 
 #[test]

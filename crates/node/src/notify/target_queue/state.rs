@@ -333,7 +333,7 @@ impl TargetQueueState {
         let first = tracked.and_then(|tracked| tracked.delivery.first());
         let Some(first) = first else { return false };
         let until = self.context.silences.until(first.content.instance(), SystemTime::now());
-        until.is_some()
+        first.content.is_local() && until.is_some()
     }
 
     /// Forgets a subject without pending notifications: a finding, or an instance that was removed.

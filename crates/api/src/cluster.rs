@@ -304,6 +304,9 @@ pub struct ClusterFindingItem {
     /// The silence that covers it; null if there is none. Its opening is delivered when the silence ends, if it is open then.
     #[serde(default)]
     pub silenced: Option<ClusterSilenceItem>,
+    /// The node that is away and causes it: the finding of that node is delivered in place of this one; null if there is none.
+    #[serde(default)]
+    pub part_of: Option<String>,
 }
 
 /// A silence in the cluster.

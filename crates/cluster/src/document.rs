@@ -161,6 +161,7 @@ pub fn finding_item(record: &FindingRecord, scope: FindingScope) -> ClusterFindi
             created_by: silence.created_by.clone(),
             reason: silence.reason.clone(),
         }),
+        part_of: record.part_of.clone(),
     }
 }
 

@@ -14,8 +14,10 @@
 
 mod condition;
 mod evidence;
+mod grouped;
 mod lost_node;
 mod neutron;
+mod node_condition;
 mod open;
 mod schedule;
 mod track;
@@ -23,7 +25,7 @@ mod track;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use vipwatch_api::Timestamp;
+use vipwatch_api::{ClusterNodeState, Timestamp};
 use vipwatch_core::finding::FindingSettle;
 use vipwatch_core::flapping::FLAP_SPAN;
 use vipwatch_core::{FindingKind, InstanceId, Moment};
@@ -32,8 +34,10 @@ use self::condition::{
     ConditionContext, FindingCondition, absent_claims, advert_interval, conditions,
     unconfirmed_claims,
 };
+use self::grouped::GroupedFindings;
 use self::lost_node::LostNodes;
 use self::neutron::NeutronAnswers;
+use self::node_condition::NodeCondition;
 pub(crate) use self::open::FindingBasis;
 use self::open::{ClusterFindingSubject, OpenClusterFindings, SettledCondition};
 use self::schedule::EvaluationSchedule;
@@ -42,7 +46,7 @@ use crate::group::{Group, SharedAddresses};
 use crate::key::{Bucket, ClusterName};
 use crate::neutron::NeutronAnswer;
 use crate::record::FindingRecord;
-use crate::view::{ClusterView, ViewSerial};
+use crate::view::{ClusterView, SilenceIndex, ViewSerial};
 
 /// When a group is evaluated again if no more findings could be opened.
 const FULL_RETRY: Duration = Duration::from_mins(1);
@@ -133,6 +137,7 @@ pub struct Evaluator {
     open: OpenClusterFindings,
     buckets: BTreeMap<Bucket, BucketTrack>,
     lost: LostNodes,
+    grouped: GroupedFindings,
     unconfirmed: Unconfirmed,
     schedule: EvaluationSchedule,
     shared: SharedAddresses,
@@ -164,6 +169,7 @@ impl Evaluator {
             settings,
             buckets: BTreeMap::new(),
             lost: LostNodes::default(),
+            grouped: GroupedFindings::default(),
             unconfirmed: Unconfirmed::default(),
             schedule: EvaluationSchedule::default(),
             shared: SharedAddresses::default(),
@@ -219,7 +225,7 @@ impl Evaluator {
     /// stale.
     pub fn next_check(&self) -> Option<Moment> {
         self.connected?;
-        let times = [self.schedule.next(), self.lost.next_check()];
+        let times = [self.schedule.next(), self.lost.next_check(), self.grouped.next_check()];
         times.into_iter().flatten().min()
     }
 
@@ -233,21 +239,52 @@ impl Evaluator {
         let is_new_connection = std::mem::take(&mut self.is_new_connection);
         let connected = *self.connected.get_or_insert(time.now);
         let mut changes: Vec<ClusterFindingChange> = self.open.close_duplicates(time).collect();
-        if is_new_connection || view.silence_serial() > self.silence_serial {
-            self.silence_serial = view.silence_serial();
-            self.open.set_silences(view.silence_index(), view, &mut changes);
-        }
+        let are_silences_new = is_new_connection || view.silence_serial() > self.silence_serial;
+        self.silence_serial = view.silence_serial();
+        let silences = are_silences_new.then(|| view.silence_index());
         let grace_end = connected + self.settings.lease;
-        let conditions = self.lost.evaluate(view, time.now, grace_end, &self.settings);
-        self.open.update_nodes(conditions, view, time, &mut changes);
+        let mut conditions = self.lost.evaluate(view, time.now, grace_end, &self.settings);
+        let away = self.nodes_away(view, &conditions, silences.as_ref());
+        self.open.set_causes(silences, away, view, &mut changes);
+        let without_backups = self.open.parts(FindingKind::ClusterTooFewBackups);
+        lost_node::add_groups(&mut conditions, &without_backups);
+        let kind = FindingKind::ClusterNodeLost;
+        self.open.update_nodes(kind, conditions, view, time, &mut changes);
         for bucket in self.buckets_to_evaluate(view, time.now, is_new_connection) {
             self.evaluate_bucket(view, &bucket, time, &mut changes);
         }
         if is_new_connection {
             self.close_vanished(view, time, &mut changes);
         }
+        // After the groups, so that their findings are counted.
+        let without_primary = self.open.parts(FindingKind::ClusterNoPrimary);
+        let grouped = self.grouped.evaluate(without_primary, time.now, &self.settings);
+        let kind = FindingKind::ClusterGroupsWithoutPrimary;
+        self.open.update_nodes(kind, grouped, view, time, &mut changes);
         self.serial = view.serial();
         changes
+    }
+
+    /// The nodes that stand for the findings of their groups: lost ones with a finding of their own, and those that an operator
+    /// has silenced and stopped.
+    fn nodes_away(
+        &self,
+        view: &ClusterView,
+        lost: &[NodeCondition],
+        silences: Option<&SilenceIndex>,
+    ) -> BTreeSet<String> {
+        let silences = silences.unwrap_or(self.open.silences());
+        let has_finding = |condition: &&NodeCondition| {
+            let kind = FindingKind::ClusterNodeLost;
+            let subject = ClusterFindingSubject::node(kind, condition.node.as_str());
+            condition.is_settled || self.open.contains(&subject)
+        };
+        let lost = lost.iter().filter(has_finding).map(|condition| condition.node.to_string());
+        let stopped = view.nodes().filter(|node| {
+            node.state == ClusterNodeState::Stopped
+                && silences.covering(None, &[node.name.to_string()]).is_some()
+        });
+        lost.chain(stopped.map(|node| node.name.to_string())).collect()
     }
 
     /// The buckets that may have other findings than at the last evaluation.

@@ -520,6 +520,10 @@ pub struct FindingRecord {
     /// none.
     #[serde(default)]
     pub silenced: Option<FindingSilence>,
+    /// The node that is away and causes it: its own finding stands for those of its groups, and this one is not delivered;
+    /// `None` if there is none.
+    #[serde(default)]
+    pub part_of: Option<String>,
 }
 
 #[cfg(test)]

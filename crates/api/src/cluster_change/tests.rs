@@ -35,6 +35,7 @@ fn finding(id: &str) -> ClusterFindingItem {
         reporter: "n1".to_owned(),
         delivered: Vec::new(),
         silenced: None,
+        part_of: None,
     }
 }
 

@@ -213,6 +213,7 @@ fn finding(id: &str, name: &str, group: Option<&str>, nodes: &[&str]) -> Cluster
         reporter: "net-1".to_owned(),
         delivered: vec!["chat".to_owned()],
         silenced: None,
+        part_of: None,
     }
 }
 
@@ -224,6 +225,7 @@ pub(crate) fn findings() -> ClusterFindingList {
         evidence: Vec::new(),
         delivered: Vec::new(),
         silenced: None,
+        part_of: None,
         ..finding("760-cluster-node-lost", "cluster-node-lost", None, &["net-3"])
     };
     let different = ClusterFindingItem {

@@ -130,6 +130,7 @@ impl<'a> Publisher<'a> {
             notified_open: Vec::new(),
             notified_closed: Vec::new(),
             silenced: None,
+            part_of: None,
         };
         self.put(&Self::finding_key(), &encode(&record));
     }

@@ -44,6 +44,7 @@ fn finding(id: &str, kind: FindingKind, closed: Option<i64>) -> FindingRecord {
         notified_open: vec!["pager".to_owned()],
         notified_closed: Vec::new(),
         silenced: None,
+        part_of: None,
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) struct FindingCondition {
     pub(super) basis: Vec<BasisMember>,
     /// The nodes that cause the condition, if they are not all of `nodes`: a silence of them covers the finding.
     pub(super) about: Option<Vec<String>>,
+    /// The nodes whose absence causes the condition. If all of them are known to be away, the finding is a part of theirs.
+    pub(super) absent: Vec<String>,
 }
 
 /// A live member of a group whose role a condition rests on.
@@ -142,6 +144,7 @@ fn ambiguous(group: &Group) -> FindingCondition {
         evidence: evidence::of(group),
         basis: Vec::new(),
         about: None,
+        absent: Vec::new(),
     }
 }
 
@@ -187,6 +190,7 @@ fn disagreement(group: &Group) -> Option<FindingCondition> {
         evidence: evidence::of(group),
         basis: Vec::new(),
         about: None,
+        absent: Vec::new(),
     })
 }
 

@@ -4,14 +4,18 @@
 use std::collections::BTreeMap;
 
 use vipwatch_api::ClusterNodeState;
-use vipwatch_core::Moment;
+use vipwatch_core::{Moment, first_of};
 
 use super::EvaluatorSettings;
 use super::condition::FindingCondition;
+use super::node_condition::NodeCondition;
 use crate::key::ClusterName;
 use crate::record::Confidence;
 use crate::view::{ClusterView, NodeView};
 use vipwatch_core::FindingKind;
+
+/// The maximum number of groups that the text names.
+const MAX_NAMES: usize = 8;
 
 /// Since when each lost node is lost.
 #[derive(Debug, Default)]
@@ -25,14 +29,6 @@ struct LostNode {
     since: Option<Moment>,
     /// When the finding is opened; `None` if it was.
     due: Option<Moment>,
-}
-
-/// A lost node, and whether it is lost for so long that a finding is opened.
-#[derive(Debug)]
-pub(super) struct LostCondition {
-    pub(super) node: ClusterName,
-    pub(super) is_settled: bool,
-    pub(super) condition: FindingCondition,
 }
 
 impl LostNodes {
@@ -53,7 +49,7 @@ impl LostNodes {
         now: Moment,
         grace_end: Moment,
         settings: &EvaluatorSettings,
-    ) -> Vec<LostCondition> {
+    ) -> Vec<NodeCondition> {
         let mut before = std::mem::take(&mut self.nodes);
         let mut conditions = Vec::new();
         for node in view.nodes().filter(is_lost) {
@@ -66,9 +62,26 @@ impl LostNodes {
             let next = (!is_settled).then_some(due);
             self.nodes.insert(node.name.clone(), LostNode { since: Some(since), due: next });
             let condition = condition(&node);
-            conditions.push(LostCondition { node: node.name.clone(), is_settled, condition });
+            conditions.push(NodeCondition { node: node.name.clone(), is_settled, condition });
         }
         conditions
+    }
+}
+
+/// Adds the groups that lack a backup without a lost node: their findings are a part of its own.
+pub(super) fn add_groups(
+    conditions: &mut [NodeCondition],
+    groups: &BTreeMap<ClusterName, Vec<String>>,
+) {
+    for NodeCondition { node, condition, .. } in conditions {
+        if let Some(groups) = groups.get(node) {
+            let text = format!(
+                "; groups with too few backups without it: {}: {}",
+                groups.len(),
+                first_of(groups, MAX_NAMES, ", ")
+            );
+            condition.text.push_str(&text);
+        }
     }
 }
 
@@ -94,5 +107,14 @@ fn condition(node: &NodeView<'_>) -> FindingCondition {
     }
     let nodes = vec![name.to_string()];
     let (kind, confidence) = (FindingKind::ClusterNodeLost, Confidence::Certain);
-    FindingCondition { kind, confidence, nodes, text, evidence, basis: Vec::new(), about: None }
+    FindingCondition {
+        kind,
+        confidence,
+        nodes,
+        text,
+        evidence,
+        basis: Vec::new(),
+        about: None,
+        absent: Vec::new(),
+    }
 }

@@ -132,5 +132,14 @@ fn condition(group: &Group, answer: &NeutronAnswer) -> FindingCondition {
         hosts.map(|host| format!("Neutron has {} as {}", host.host, host.state)).collect();
     evidence.extend(evidence::of(group));
     let (kind, confidence) = (FindingKind::ClusterNeutronDiffers, Confidence::Certain);
-    FindingCondition { kind, confidence, nodes, text, evidence, basis: Vec::new(), about: None }
+    FindingCondition {
+        kind,
+        confidence,
+        nodes,
+        text,
+        evidence,
+        basis: Vec::new(),
+        about: None,
+        absent: Vec::new(),
+    }
 }

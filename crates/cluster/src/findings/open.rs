@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::condition::{BasisMember, FindingCondition};
-use super::lost_node::LostCondition;
+use super::node_condition::NodeCondition;
 use super::{ClusterFindingChange, EvaluationTime};
 use crate::key::{ClusterName, RoleKey};
 use crate::record::{FORMAT, FindingRecord, FindingSilence};
@@ -25,7 +25,7 @@ impl ClusterFindingSubject {
         Self::Group { id: id.to_owned(), kind }
     }
 
-    fn node(kind: FindingKind, name: &str) -> Self {
+    pub(super) fn node(kind: FindingKind, name: &str) -> Self {
         Self::Node { name: name.to_owned(), kind }
     }
 
@@ -55,13 +55,25 @@ struct OpenFinding {
     is_evaluated: bool,
     /// What its opening rests on.
     basis: Vec<FindingBasis>,
-    /// The nodes that cause it.
+    /// The nodes that it is about, if they are not all that it names.
     about: Vec<String>,
+    /// The nodes whose absence causes it.
+    absent: Vec<String>,
 }
 
 impl OpenFinding {
+    /// The node that it is a part of: each node whose absence causes it has a finding of its own.
+    fn part_of(&self, away: &BTreeSet<String>) -> Option<String> {
+        let is_away = self.absent.iter().all(|node| away.contains(node));
+        self.absent.first().filter(|_| is_away).cloned()
+    }
+
     /// The silence that covers it.
     fn silence(&self, silences: &SilenceIndex) -> Option<FindingSilence> {
+        // It stands for groups of other nodes, which are without a primary.
+        if self.record.name == FindingKind::ClusterGroupsWithoutPrimary.name() {
+            return None;
+        }
         let about = if self.about.is_empty() { &self.record.nodes } else { &self.about };
         silences.covering(self.record.group.as_deref(), about).cloned()
     }
@@ -110,6 +122,8 @@ pub(super) struct OpenClusterFindings {
     duplicates: Vec<FindingRecord>,
     /// The silences in force.
     silences: SilenceIndex,
+    /// The nodes that are away and have a finding of their own, or are silenced.
+    away: BTreeSet<String>,
     /// The maximum number of findings.
     limit: usize,
     /// The number of findings that this evaluator has opened, so that each has an id of its own.
@@ -129,14 +143,22 @@ impl OpenClusterFindings {
             match findings.entry(subject) {
                 Entry::Vacant(entry) => {
                     let (is_continued, is_evaluated) = (true, false);
-                    let (basis, about) = (Vec::new(), Vec::new());
-                    entry.insert(OpenFinding { record, is_continued, is_evaluated, basis, about });
+                    let (basis, about, absent) = (Vec::new(), Vec::new(), Vec::new());
+                    entry.insert(OpenFinding {
+                        record,
+                        is_continued,
+                        is_evaluated,
+                        basis,
+                        about,
+                        absent,
+                    });
                 }
                 Entry::Occupied(_) => duplicates.push(record),
             }
         }
         let (reporter, silences) = (reporter.to_string(), SilenceIndex::default());
-        Self { reporter, findings, duplicates, silences, limit, opened: 0 }
+        let away = BTreeSet::new();
+        Self { reporter, findings, duplicates, silences, away, limit, opened: 0 }
     }
 
     /// Closes all but one of the records about each subject.
@@ -150,22 +172,46 @@ impl OpenClusterFindings {
         })
     }
 
-    /// Silences were added, or have ended.
-    pub(super) fn set_silences(
+    /// Silences were added or have ended, or nodes went or came back.
+    pub(super) fn set_causes(
         &mut self,
-        silences: SilenceIndex,
+        silences: Option<SilenceIndex>,
+        away: BTreeSet<String>,
         view: &ClusterView,
         changes: &mut Vec<ClusterFindingChange>,
     ) {
-        self.silences = silences;
+        if silences.is_none() && away == self.away {
+            return;
+        }
+        self.away = away;
+        self.silences = silences.unwrap_or_else(|| std::mem::take(&mut self.silences));
         for finding in self.findings.values_mut().filter(|finding| finding.is_evaluated) {
-            let silenced = finding.silence(&self.silences);
-            if finding.record.silenced != silenced {
+            let (silence, part_of) = (finding.silence(&self.silences), finding.part_of(&self.away));
+            if finding.record.silenced != silence || finding.record.part_of != part_of {
                 finding.record = with_notified(&finding.record, view);
-                finding.record.silenced = silenced;
+                finding.record.silenced = silence;
+                finding.record.part_of = part_of;
                 changes.push(ClusterFindingChange::Changed(finding.record.clone()));
             }
         }
+    }
+
+    /// The silences in force at the last evaluation.
+    pub(super) fn silences(&self) -> &SilenceIndex {
+        &self.silences
+    }
+
+    /// The groups with a finding of this kind, by the node that the finding is a part of.
+    pub(super) fn parts(&self, wanted: FindingKind) -> BTreeMap<ClusterName, Vec<String>> {
+        let mut nodes: BTreeMap<ClusterName, Vec<String>> = BTreeMap::new();
+        for (subject, finding) in &self.findings {
+            let ClusterFindingSubject::Group { id, kind } = subject else { continue };
+            let node = finding.record.part_of.as_ref().and_then(|node| node.parse().ok());
+            if let Some(node) = node.filter(|_| *kind == wanted) {
+                nodes.entry(node).or_default().push(id.clone());
+            }
+        }
+        nodes
     }
 
     /// Whether no more findings are opened.
@@ -192,6 +238,7 @@ impl OpenClusterFindings {
             evidence: record.evidence.clone(),
             basis: Vec::new(),
             about: None,
+            absent: Vec::new(),
         })
     }
 
@@ -237,31 +284,34 @@ impl OpenClusterFindings {
         }
     }
 
-    /// Opens the settled conditions of nodes, and closes the other findings about nodes.
+    /// Opens the settled conditions of nodes, and closes the other findings of this kind.
     pub(super) fn update_nodes(
         &mut self,
-        conditions: Vec<LostCondition>,
+        kind: FindingKind,
+        conditions: Vec<NodeCondition>,
         view: &ClusterView,
         time: EvaluationTime,
         changes: &mut Vec<ClusterFindingChange>,
     ) {
-        let subject = |node: &ClusterName| {
-            ClusterFindingSubject::node(FindingKind::ClusterNodeLost, node.as_str())
+        let subject = |condition: &NodeCondition| {
+            ClusterFindingSubject::node(condition.condition.kind, condition.node.as_str())
         };
-        let lost: BTreeSet<ClusterFindingSubject> =
-            conditions.iter().map(|it| subject(&it.node)).collect();
+        let wanted: BTreeSet<ClusterFindingSubject> = conditions.iter().map(subject).collect();
         let is_over = |subject: &ClusterFindingSubject| {
-            matches!(subject, ClusterFindingSubject::Node { .. }) && !lost.contains(subject)
+            let is_of_kind = matches!(subject, ClusterFindingSubject::Node { kind: known, .. } if *known == kind);
+            is_of_kind && !wanted.contains(subject)
         };
         let over: Vec<ClusterFindingSubject> =
             self.findings.keys().filter(|subject| is_over(subject)).cloned().collect();
         for subject in over {
             changes.extend(self.close(&subject, view, time));
         }
-        for LostCondition { node, is_settled, condition } in conditions {
-            if is_settled || self.contains(&subject(&node)) {
+        for condition in conditions {
+            let subject = subject(&condition);
+            let NodeCondition { is_settled, condition, .. } = condition;
+            if is_settled || self.contains(&subject) {
                 let condition = SettledCondition { condition, is_evaluated: is_settled };
-                changes.extend(self.set(subject(&node), condition, view, time));
+                changes.extend(self.set(subject, condition, view, time));
             }
         }
     }
@@ -283,10 +333,13 @@ impl OpenClusterFindings {
                 return None;
             }
             let (basis, about) = (basis(&condition.basis, view), about(&condition));
+            let absent = condition.absent.clone();
             let record = self.new_record(&subject, condition, view, time);
             let (is_continued, is_evaluated) = (false, true);
-            let mut finding = OpenFinding { record, is_continued, is_evaluated, basis, about };
+            let mut finding =
+                OpenFinding { record, is_continued, is_evaluated, basis, about, absent };
             finding.record.silenced = finding.silence(&self.silences);
+            finding.record.part_of = finding.part_of(&self.away);
             let record = finding.record.clone();
             self.findings.insert(subject, finding);
             return Some(ClusterFindingChange::Opened(record));
@@ -298,12 +351,14 @@ impl OpenClusterFindings {
         }
         finding.basis = basis(&condition.basis, view);
         finding.about = about(&condition);
-        let silenced = finding.silence(&self.silences);
+        finding.absent.clone_from(&condition.absent);
+        let (silence, part_of) = (finding.silence(&self.silences), finding.part_of(&self.away));
         let record = &mut finding.record;
         let is_same = record.text == condition.text
             && record.confidence == condition.confidence
             && record.nodes == condition.nodes
-            && record.silenced == silenced;
+            && record.silenced == silence
+            && record.part_of == part_of;
         if is_same && was_evaluated {
             return None;
         }
@@ -312,7 +367,8 @@ impl OpenClusterFindings {
         record.nodes = condition.nodes;
         record.text = condition.text;
         record.evidence = condition.evidence;
-        record.silenced = silenced;
+        record.silenced = silence;
+        record.part_of = part_of;
         record.reporter.clone_from(&self.reporter);
         if !is_same {
             record.changed = time.at;
@@ -371,6 +427,7 @@ impl OpenClusterFindings {
             notified_open: Vec::new(),
             notified_closed: Vec::new(),
             silenced: None,
+            part_of: None,
         }
     }
 }

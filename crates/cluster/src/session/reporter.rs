@@ -183,7 +183,7 @@ impl ReporterWork {
         let found =
             self.findings.values().filter(|finding| finding.is_evaluated && !finding.is_new);
         let is_shown = |finding: &&ReportedFinding| {
-            finding.record.closed.is_none() && finding.record.silenced.is_none()
+            finding.record.closed.is_none() && is_delivered(&finding.record)
         };
         let open = found.filter(is_shown);
         open.map(|finding| event(finding.record.clone())).collect()
@@ -248,7 +248,7 @@ impl ReporterWork {
             finding.record = record.clone();
             finding.is_evaluated = true;
             // The end of the silence changes the record, and the write is followed by the event.
-            finding.is_new = record.silenced.is_some();
+            finding.is_new = !is_delivered(&record);
             if !finding.is_new {
                 self.ready.push(event(record));
             }
@@ -446,6 +446,11 @@ impl ReporterWork {
         }
         events
     }
+}
+
+/// Whether the opening of a finding is delivered: no silence covers it, and no other finding stands for it.
+fn is_delivered(record: &FindingRecord) -> bool {
+    record.silenced.is_none() && record.part_of.is_none()
 }
 
 /// Whether every target that has received the opening has received the end.

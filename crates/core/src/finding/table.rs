@@ -75,6 +75,9 @@ findings! {
         "the kernel is right: run `vipwatch doctor` on the named node";
     ClusterFlapping = "cluster-flapping", Warning, Group, Cluster [drain: Uncertain],
         "see the causes in `vipwatch cluster history`, and check the links and the load of the nodes";
+    ClusterGroupsWithoutPrimary = "cluster-groups-without-primary", Critical, ClusterNode, Cluster
+        [settle: FindingSettle::Cluster],
+        "check keepalived and the links on the other nodes of these groups: `vipwatch cluster findings` lists them";
     ClusterNeutronDiffers = "cluster-neutron-differs", Warning, Group, Cluster [settle: FindingSettle::Neutron],
         "the kernel is right: check the L3 agent on the primary and its connection to the message bus; a restart of the agent reports its states again";
     ClusterNoPrimary = "cluster-no-primary", Critical, Group, Cluster [settle: FindingSettle::ClusterElection],

@@ -93,6 +93,9 @@ fn push_finding(page: &mut String, finding: &ClusterFindingItem, style: &Style) 
     push_line(page, &format!("{subject}: {}, for {age}{confidence}{scope}", finding.name));
     push_line(page, &format!("  {}", finding.text));
     push_line(page, &format!("  hint: {}", finding.hint));
+    if let Some(node) = &finding.part_of {
+        push_line(page, &format!("  not delivered: a part of the finding of node {node}"));
+    }
     if let Some(ClusterSilenceItem { until, created_by, reason, .. }) = &finding.silenced {
         let until = style.time(*until);
         push_line(page, &format!("  silenced until {until} by {created_by}: {reason}"));

@@ -70,7 +70,10 @@ pub(super) fn no_primary(group: &Group) -> Option<FindingCondition> {
         GroupState::Unknown => (Confidence::Probable, probably_no_primary(group)?),
         GroupState::TwoPrimaries | GroupState::Ambiguous | GroupState::OnePrimary => return None,
     };
-    Some(condition(FindingKind::ClusterNoPrimary, confidence, nodes, text, group))
+    let found = condition(FindingKind::ClusterNoPrimary, confidence, nodes, text, group);
+    // The primary went with its node.
+    let gone = group.members.iter().filter(|member| !member.is_live() && member.has_claim());
+    Some(FindingCondition { absent: names(gone), ..found })
 }
 
 /// Why no node seems to hold an address, although a node of the group is stopped or lost, or only one node is known.
@@ -136,7 +139,8 @@ pub(super) fn too_few_backups(
     let found = condition(FindingKind::ClusterTooFewBackups, confidence, nodes, text, group);
     // Each node that neither holds the addresses nor can take over is a missing backup.
     let missing = group.members.iter().filter(|member| !member.is_ready() && !is_claim(member));
-    Some(FindingCondition { about: Some(names(missing)), ..found })
+    let missing = names(missing);
+    Some(FindingCondition { about: Some(missing.clone()), absent: missing, ..found })
 }
 
 fn is_claim(member: &GroupMember) -> bool {
@@ -183,5 +187,6 @@ fn condition(
         evidence: evidence::of(group),
         basis,
         about: None,
+        absent: Vec::new(),
     }
 }

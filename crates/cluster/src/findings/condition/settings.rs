@@ -43,6 +43,7 @@ pub(super) fn different_configuration(group: &Group) -> Option<FindingCondition>
         evidence: evidence::of(group),
         basis: Vec::new(),
         about: None,
+        absent: Vec::new(),
     })
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A silence covers the findings about what it names, and no others.
+//! A silence covers the findings about what it names, and no others; and the finding of a node that is away stands for those of
+//! its groups.
 
 use super::*;
 
@@ -7,7 +8,8 @@ use super::*;
 fn open_findings(lab: &Evaluation) -> Vec<String> {
     let name = |record: &FindingRecord| {
         let mark = if record.silenced.is_some() { " (silenced)" } else { "" };
-        format!("{}{mark}", short(record))
+        let part = record.part_of.as_ref().map(|node| format!(" (of {node})")).unwrap_or_default();
+        format!("{}{mark}{part}", short(record))
     };
     lab.evaluator.open_findings().map(name).collect()
 }
@@ -19,12 +21,12 @@ fn a_silence_of_a_node_covers_its_loss_and_the_backup_that_it_was() {
     let mut lab = Evaluation::new(&["a", "b"]);
     lab.cluster.silence("b.1", Some("b"), None);
     lab.cluster.lose("b");
-    assert_eq!(lab.pass(61.0), ["+node-lost", "+too-few-backups"]);
-    assert_eq!(open_findings(&lab), ["too-few-backups (silenced)", "node-lost (silenced)"]);
+    lab.pass(61.0);
+    assert_eq!(open_findings(&lab), ["too-few-backups (silenced) (of b)", "node-lost (silenced)"]);
     // What is still open when the silence ends is no longer silenced.
     lab.cluster.end_silence("b.1");
-    assert_eq!(lab.evaluate(), ["~too-few-backups", "~node-lost"]);
-    assert_eq!(open_findings(&lab), ["too-few-backups", "node-lost"]);
+    lab.evaluate();
+    assert_eq!(open_findings(&lab), ["too-few-backups (of b)", "node-lost"]);
 }
 
 #[test]
@@ -71,4 +73,71 @@ fn a_group_and_its_instances_on_all_nodes_can_be_silenced() {
     lab.role("a", Backup);
     lab.pass(20.0);
     assert_eq!(open_findings(&lab), ["no-primary"], "another group, and one of two nodes");
+}
+
+/// A second group of VRID 51 on these nodes, with the roles.
+fn second_group(lab: &mut Evaluation, roles: &[(&str, RoleKind)]) {
+    for (node, role) in roles {
+        let addresses = vec!["192.0.2.90/24".parse().unwrap()];
+        lab.publish(&RoleRecord { addresses, ..role_record(node, "VI_2", *role) });
+    }
+    lab.confirm();
+}
+
+#[test]
+fn a_lost_node_is_one_message_with_the_groups_that_miss_it() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    second_group(&mut lab, &[("a", Primary), ("b", Backup)]);
+    lab.cluster.lose("b");
+    lab.pass(61.0);
+    let parts = ["too-few-backups (of b)", "too-few-backups (of b)", "node-lost"];
+    assert_eq!(open_findings(&lab), parts);
+    lab.pass(5.0);
+    let lost = lab.evaluator.open_findings().find(|record| record.group.is_none()).unwrap();
+    let end = "without it: 2: vrrp:ipv4:51:192.0.2.80, vrrp:ipv4:51:192.0.2.90";
+    assert!(lost.text.ends_with(end), "{}", lost.text);
+    // The node is back without its keepalived: now the groups have findings of their own.
+    lab.cluster.start("b");
+    let findings = vec!["keepalived-gone".to_owned()];
+    lab.publish(&RoleRecord { findings, ..role_record("b", "VI_1", Backup) });
+    lab.pass(1.0);
+    assert_eq!(open_findings(&lab), ["too-few-backups"]);
+}
+
+#[test]
+fn groups_that_lose_their_primary_with_a_node_are_one_finding() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    second_group(&mut lab, &[("a", Primary), ("b", Backup), ("c", Backup)]);
+    lab.cluster.lose("a");
+    // The adverts have ended, and nobody takes over.
+    for (instance, address) in [("VI_1", "192.0.2.80/24"), ("VI_2", "192.0.2.90/24")] {
+        let addresses = vec![address.parse().unwrap()];
+        let adverts = crate::record::ReceivedAdverts::None;
+        lab.publish(&RoleRecord { addresses, adverts, ..role_record("b", instance, Backup) });
+    }
+    lab.pass(20.0);
+    let expected =
+        ["no-primary (of a)", "no-primary (of a)", "groups-without-primary", "node-lost"];
+    assert_eq!(open_findings(&lab), expected);
+    let grouped = lab.evaluator.open_findings().find(|one| one.name.ends_with("without-primary"));
+    let text = "2 groups are without a primary since node a is away: vrrp:ipv4:51:192.0.2.80, vrrp:ipv4:51:192.0.2.90";
+    assert_eq!(grouped.unwrap().text, text);
+    lab.role("b", Primary);
+    lab.pass(1.0);
+    assert!(!open_findings(&lab).is_empty());
+    second_group(&mut lab, &[("b", Primary)]);
+    let closed = lab.pass(1.0);
+    assert!(closed.contains(&"-groups-without-primary".to_owned()), "{closed:?}");
+    assert_eq!(open_findings(&lab), ["node-lost"]);
+}
+
+#[test]
+fn a_silenced_node_that_is_stopped_hides_no_group_without_a_primary() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    lab.cluster.silence("a.1", Some("a"), None);
+    lab.cluster.stop("a");
+    let adverts = crate::record::ReceivedAdverts::None;
+    lab.publish(&RoleRecord { adverts, ..role_record("b", "VI_1", Backup) });
+    lab.pass(20.0);
+    assert_eq!(open_findings(&lab), ["no-primary (of a)", "groups-without-primary"]);
 }

@@ -79,6 +79,7 @@ fn ended(number: usize) -> FindingRecord {
         notified_open: vec!["chat".to_owned()],
         notified_closed: Vec::new(),
         silenced: None,
+        part_of: None,
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answers of the product about the cluster: the findings in etcd, the documents of the nodes, and the notifications.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use base64::Engine as _;
@@ -62,6 +62,7 @@ impl RecordedNotification {
 pub struct RecordedAnswers {
     /// The findings in etcd.
     pub findings: Vec<FindingSpan>,
+    pub partial: PartialFindings,
     /// For each host.
     pub documents: Vec<Vec<RecordedDocument>>,
     /// The documents of second nodes, for each host.
@@ -81,7 +82,7 @@ impl RecordedAnswers {
             answers.twins.push(if twin.exists() { records(&twin)? } else { Vec::new() });
         }
         answers.notifications = records(&directory.join("notifications.jsonl"))?;
-        answers.findings = findings(&changes, facts);
+        (answers.findings, answers.partial) = findings(&changes, facts);
         Ok(answers)
     }
 }
@@ -128,18 +129,30 @@ fn decode(value: &Value) -> Option<String> {
     String::from_utf8(STANDARD.decode(value.as_str()?).ok()?).ok()
 }
 
-/// The findings, from the keys of open findings.
-fn findings(changes: &EtcdChanges, facts: &RecordedFacts) -> Vec<FindingSpan> {
+/// The finding that stands for several of `cluster-no-primary`. Those are judged.
+const GROUPED: &str = "cluster-groups-without-primary";
+
+/// The findings, from the keys of open findings; and the ids of those that are not delivered, because the finding of a node
+/// stands for them.
+fn findings(changes: &EtcdChanges, facts: &RecordedFacts) -> (Vec<FindingSpan>, PartialFindings) {
     let prefix = format!("{PREFIX}finding/");
     let mut findings: Vec<FindingSpan> = Vec::new();
+    let mut partial = PartialFindings::default();
     for ((_, key), EtcdChange { at, value, is_new }) in changes {
         let Some(id) = key.strip_prefix(&prefix) else { continue };
+        let record: Value =
+            value.as_ref().and_then(|value| serde_json::from_str(value).ok()).unwrap_or_default();
+        if !record["part_of"].is_null() {
+            partial.parts.insert(id.to_owned());
+        }
+        if record["name"] == GROUPED {
+            partial.grouped.insert(id.to_owned());
+        }
         let mut known = findings.iter_mut().rev();
         let open = known.find(|finding| finding.id == id && finding.close.is_none());
         match (value, open) {
             (None, Some(open)) => open.close = Some(*at),
-            (Some(value), None) if *is_new => {
-                let record: Value = serde_json::from_str(value).unwrap_or_default();
+            (Some(_), None) if *is_new && !partial.grouped.contains(id) => {
                 let (id, subject) = (id.to_owned(), subject(&record, facts));
                 let (name, text) = (text(&record["name"]), text(&record["text"]));
                 findings.push(FindingSpan { id, subject, name, open: *at, close: None, text });
@@ -147,7 +160,16 @@ fn findings(changes: &EtcdChanges, facts: &RecordedFacts) -> Vec<FindingSpan> {
             _ => {}
         }
     }
-    findings
+    (findings, partial)
+}
+
+/// The ids of findings with deliveries of their own rules.
+#[derive(Debug, Default)]
+pub struct PartialFindings {
+    /// A part of the finding of a node: not delivered while they are.
+    pub parts: BTreeSet<String>,
+    /// For several groups.
+    pub grouped: BTreeSet<String>,
 }
 
 /// The name of the group or node of a record or document.

@@ -25,7 +25,8 @@ pub fn judge(facts: &RecordedFacts, answers: &RecordedAnswers, verdict: &mut Run
             let sent: Vec<String> =
                 answers.notifications.iter().filter(is_about).map(time).collect();
             let place = format!("{} ({}) {state} at {} s", finding.name, finding.id, run.clock(at));
-            if sent.is_empty() && at + DELIVERED_WITHIN < run.end {
+            let is_part = answers.partial.parts.contains(&finding.id);
+            if sent.is_empty() && !is_part && at + DELIVERED_WITHIN < run.end {
                 verdict.fail("delivery-missing", format!("{place}; {}", run.context(at)));
             }
             if sent.len() > 1 {
@@ -34,7 +35,10 @@ pub fn judge(facts: &RecordedFacts, answers: &RecordedAnswers, verdict: &mut Run
         }
     }
     for sent in &answers.notifications {
-        let is_known = |id: &str| answers.findings.iter().any(|finding| finding.id == id);
+        let is_known = |id: &str| {
+            answers.findings.iter().any(|finding| finding.id == id)
+                || answers.partial.grouped.contains(id)
+        };
         if id(sent).is_some_and(|id| !is_known(id)) {
             let text = format!("at {} s: {}", run.clock(sent.at), sent.body);
             verdict.fail("delivery-unknown", text);

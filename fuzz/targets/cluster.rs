@@ -46,5 +46,6 @@ fn written(record: &ClusterRecord) -> Vec<u8> {
         ClusterRecord::Role(record) => encode(record),
         ClusterRecord::Reporter(record) => encode(record),
         ClusterRecord::Finding(record) => encode(record),
+        ClusterRecord::Silence(record) => encode(record),
     }
 }

@@ -42,11 +42,14 @@ pub(crate) use self::open::FindingBasis;
 use self::open::{ClusterFindingSubject, OpenClusterFindings, SettledCondition};
 use self::schedule::EvaluationSchedule;
 use self::track::{BucketTrack, GroupTrack, Unconfirmed};
-use crate::group::{Group, SharedAddresses};
+use crate::group::{Group, GroupMember, SharedAddresses};
 use crate::key::{Bucket, ClusterName};
 use crate::neutron::NeutronAnswer;
 use crate::record::FindingRecord;
 use crate::view::{ClusterView, SilenceIndex, ViewSerial};
+
+/// When a group is evaluated again that a node without a confirmation claims.
+const CONFIRMATION_RETRY: Duration = Duration::from_millis(500);
 
 /// When a group is evaluated again if no more findings could be opened.
 const FULL_RETRY: Duration = Duration::from_mins(1);
@@ -401,6 +404,7 @@ impl Evaluator {
         } else {
             conditions.extend(self.absent_claims(group, track, now));
         }
+        conditions.extend(self.unproved_end(group, &conditions, now));
         track.keep_pending(&conditions, now);
         let advert = advert_interval(group);
         let mut settled = Vec::new();
@@ -424,6 +428,31 @@ impl Evaluator {
         }
         settled.extend(self.neutron_condition(group, now));
         settled
+    }
+
+    /// An open finding that no node holds an address continues until a live node claims one or receives adverts: that a node has
+    /// gone is no evidence that another one has taken over. A node that has just registered still has the role of the process
+    /// before, and claims nothing until it has confirmed the present one.
+    fn unproved_end(
+        &mut self,
+        group: &Group,
+        conditions: &[FindingCondition],
+        now: Moment,
+    ) -> Option<FindingCondition> {
+        let subject = ClusterFindingSubject::group(FindingKind::ClusterNoPrimary, &group.id);
+        let open = self.open.condition(&subject)?;
+        let holds = conditions.iter().any(|condition| condition.kind == open.kind);
+        let is_held = group.claims().any(|claim| claim.seen != Some(0));
+        let mut live = group.members.iter().filter(|member| member.is_live());
+        let is_heard = group.members.iter().any(GroupMember::hears_primary);
+        if holds || is_held || is_heard || live.next().is_none() || !group.ambiguities.is_empty() {
+            return None;
+        }
+        if group.claims().next().is_some() {
+            // A heartbeat changes no role.
+            self.schedule.add(now + CONFIRMATION_RETRY, &group.bucket);
+        }
+        Some(open)
     }
 
     /// The claims of an open split that nobody can confirm or deny: they continue for one lease after a node has gone.

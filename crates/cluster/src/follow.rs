@@ -11,7 +11,7 @@ mod compare;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::etcd::{
     EtcdConnection, EtcdError, EtcdPosition, RangePage, RangeValues, WatchId, WatchMessage, Watcher,
@@ -19,7 +19,7 @@ use crate::etcd::{
 use crate::key::{ClusterKey, KeySpace};
 use crate::view::{ClusterView, StoredValue, ViewChange};
 
-pub(crate) use self::compare::Suspects;
+pub(crate) use self::compare::{Differences, Suspects};
 
 /// The maximum number of buckets with a watch each.
 const MAX_BUCKET_WATCHES: usize = 256;
@@ -34,6 +34,11 @@ pub(crate) type SharedView = RwLock<ClusterView>;
 /// The view, for a change. A panic of a reader leaves it unchanged.
 pub(crate) fn write(view: &SharedView) -> RwLockWriteGuard<'_, ClusterView> {
     view.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The view, to read it.
+fn read(view: &SharedView) -> RwLockReadGuard<'_, ClusterView> {
+    view.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Receives every value of a read, before it is applied to the view.

@@ -227,6 +227,12 @@ impl SilenceId {
         Self(format!("{node}.{number}"))
     }
 
+    /// Whether a silence with this id was added on this node.
+    pub fn is_of_node(&self, node: &ClusterName) -> bool {
+        let number = self.0.strip_prefix(node.as_str()).and_then(|rest| rest.strip_prefix('.'));
+        number.is_some_and(|number| number.parse::<i64>().is_ok())
+    }
+
     /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0

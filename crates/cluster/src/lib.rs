@@ -22,3 +22,5 @@ pub mod view;
 
 #[cfg(test)]
 mod sample;
+#[cfg(test)]
+mod simulation;

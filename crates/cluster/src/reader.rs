@@ -12,7 +12,7 @@ use vipwatch_api::{ClusterBasis, ClusterConnectionState, ClusterScope, ClusterSo
 use vipwatch_core::ErrorChain;
 
 use crate::etcd::messages::RequestOp;
-use crate::etcd::{EndpointOrder, EtcdConnection, EtcdError, EtcdSettings, LeaseId, prefix_end};
+use crate::etcd::{EndpointOrder, EtcdConnection, EtcdError, EtcdSettings, prefix_end};
 use crate::follow::{Followed, RangeFollower, SharedView, write};
 use crate::key::{ClusterKey, ClusterName, KeySpace, SilenceId};
 use crate::record::{SilenceRecord, encode};
@@ -161,15 +161,14 @@ impl EtcdReader {
     /// Ends a silence before its time; false if there is none with this id.
     pub fn remove_silence(&mut self, id: &SilenceId) -> Result<bool, EtcdError> {
         let Some(connection) = &self.connection else { return Ok(false) };
-        let stored = self.view().silences().find(|(known, _)| *known == id).map(|(_, it)| it.lease);
-        let Some(lease) = stored else { return Ok(false) };
+        if !self.view().silences().any(|(known, _)| known == id) {
+            return Ok(false);
+        }
         let key = KeySpace::new(&self.domain).text(&ClusterKey::Silence(id.clone()));
         self.runtime.block_on(async {
             let delete = vec![RequestOp::delete(&key)];
+            // Its lease is not ended: another client may have given it other keys.
             connection.commit(Vec::new(), delete, &key).await?;
-            if lease != 0 {
-                connection.revoke(LeaseId(lease)).await?;
-            }
             Ok(true)
         })
     }

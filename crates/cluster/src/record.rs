@@ -255,6 +255,9 @@ pub struct FindingSilence {
     pub reason: String,
 }
 
+/// The maximum length of a silence.
+const MAX_SILENCE_SECONDS: i64 = 30 * 24 * 3600;
+
 /// The maximum length of the reason and of the creator of a silence, in bytes.
 const MAX_REASON_BYTES: usize = 2000;
 
@@ -287,6 +290,12 @@ pub enum ClusterRecordError {
     /// The finding is not about a group or about nodes.
     #[error("the finding names no valid group or node")]
     NoSubject,
+    /// A silence lasts too long, or ends before its beginning.
+    #[error("the silence lasts {seconds} s, more than 30 days or less than none")]
+    LongSilence {
+        /// Its length.
+        seconds: i64,
+    },
     /// An epoch, a process or a version of the value is too long.
     #[error("a word of the value has {bytes} bytes, more than {MAX_WORD_BYTES}")]
     LongWord {
@@ -436,6 +445,10 @@ impl SilenceRecord {
         let is_group = self.group.as_ref().is_none_or(|group| Bucket::of_group(group).is_some());
         if !is_node || !is_group || self.node.is_none() && self.group.is_none() {
             return Err(ClusterRecordError::NoSubject);
+        }
+        let seconds = self.until.as_second() - self.at.as_second();
+        if !(0..=MAX_SILENCE_SECONDS).contains(&seconds) {
+            return Err(ClusterRecordError::LongSilence { seconds });
         }
         let bytes = self.reason.len().max(self.created_by.len());
         if bytes > MAX_REASON_BYTES {

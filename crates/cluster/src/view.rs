@@ -270,7 +270,7 @@ impl ClusterView {
     }
 
     /// The last change of a silence.
-    pub(crate) fn silence_serial(&self) -> ViewSerial {
+    pub fn silence_serial(&self) -> ViewSerial {
         self.silence_serial
     }
 
@@ -297,6 +297,12 @@ impl ClusterView {
     /// The role records of a bucket, in the order of nodes and instances.
     pub fn roles(&self, bucket: &Bucket) -> impl Iterator<Item = RoleView> {
         self.roles.bucket(bucket).into_iter()
+    }
+
+    /// The keys of the roles of a node.
+    pub(crate) fn role_keys_of(&self, node: &ClusterName) -> impl Iterator<Item = ClusterKey> {
+        let keys = self.roles.keys().map(|(key, _)| key);
+        keys.filter(move |key| matches!(key, ClusterKey::Role(role) if role.node == *node))
     }
 
     /// The number of roles of each node and role, without the records.
@@ -351,6 +357,11 @@ impl ClusterView {
             return self.gone.insert(&text, mod_revision, GoneReason::Foreign);
         };
         match ClusterRecord::decode(&key, &value) {
+            // It would never end.
+            Ok(ClusterRecord::Silence(_)) if lease == 0 => {
+                self.remove(&key);
+                self.gone.insert(&text, mod_revision, GoneReason::Invalid)
+            }
             Ok(record) if trust != Trust::OwnWrite && !self.has_room(&key, &record) => {
                 self.gone.remove(&text);
                 let is_new = create_revision == mod_revision || trust == Trust::NewestRead;

@@ -49,6 +49,10 @@ pub struct EtcdConnection {
 impl EtcdConnection {
     /// Connects to an endpoint, with TLS and a login if the settings have them.
     pub async fn open(settings: &EtcdSettings, endpoint: &str) -> Result<Self, EtcdError> {
+        #[cfg(test)]
+        if let Some(link) = &settings.simulated {
+            return Self::simulated(link, settings, endpoint).await;
+        }
         let timeout = settings.timeout;
         let channel = transport(settings, endpoint)?;
         let connect =
@@ -65,6 +69,22 @@ impl EtcdConnection {
             };
             limited(timeout, "the login", login).await?;
         }
+        let has_answered = AtomicBool::new(false);
+        Ok(Self { endpoint: endpoint.to_owned(), timeout, client, has_answered })
+    }
+
+    /// Connects to an etcd in the memory of the test.
+    #[cfg(test)]
+    async fn simulated(
+        link: &crate::simulation::EtcdLink,
+        settings: &EtcdSettings,
+        endpoint: &str,
+    ) -> Result<Self, EtcdError> {
+        let (timeout, request) = (settings.timeout, "the attempt to connect");
+        let connect = async {
+            link.connect().await.map_err(|status| EtcdError::request(request, endpoint, &status))
+        };
+        let client = GrpcClient::simulated(limited(timeout, request, connect).await?);
         let has_answered = AtomicBool::new(false);
         Ok(Self { endpoint: endpoint.to_owned(), timeout, client, has_answered })
     }

@@ -22,6 +22,9 @@ pub struct EtcdSettings {
     pub login: Option<EtcdLogin>,
     /// The time limit of one request, and of one attempt to connect.
     pub timeout: Duration,
+    /// An etcd in the memory of the test, instead of the endpoints.
+    #[cfg(test)]
+    pub(crate) simulated: Option<crate::simulation::EtcdLink>,
 }
 
 impl EtcdSettings {
@@ -31,7 +34,15 @@ impl EtcdSettings {
     /// Settings with these endpoints, without a certificate and a password.
     pub fn new(endpoints: Vec<String>) -> Self {
         let timeout = Self::DEFAULT_TIMEOUT;
-        Self { endpoints, ca: None, certificate: None, login: None, timeout }
+        Self {
+            endpoints,
+            ca: None,
+            certificate: None,
+            login: None,
+            timeout,
+            #[cfg(test)]
+            simulated: None,
+        }
     }
 }
 

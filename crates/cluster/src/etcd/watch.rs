@@ -92,6 +92,8 @@ impl Watcher {
         let GrpcStream { requests, answers } = &mut self.stream;
         while !self.waiting.is_empty() {
             tokio::select! {
+                // The order has no effect but that a simulation repeats itself.
+                biased;
                 room = requests.reserve() => {
                     // An error means that the stream has ended. Its answers say why.
                     let Ok(room) = room else { break };

@@ -13,7 +13,7 @@ pub(super) use self::claims::{absent_claims, unconfirmed_claims};
 use super::{EvaluatorSettings, evidence};
 use crate::group::{Ambiguity, Group, GroupMember};
 use crate::key::RoleKey;
-use crate::record::Confidence;
+use crate::record::{Confidence, FindingRecord};
 
 /// A condition that holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,13 @@ const MAX_TEXT_BYTES: usize = 4 * 1024;
 const MAX_EVIDENCE_BYTES: usize = 4 * 1024;
 
 impl FindingCondition {
+    /// Whether a record states the same.
+    pub(super) fn is_of(&self, record: &FindingRecord) -> bool {
+        record.text == self.text
+            && record.confidence == self.confidence
+            && record.nodes == self.nodes
+    }
+
     /// The same with parts that fit into a record.
     pub(super) fn shortened(mut self) -> Self {
         self.nodes.truncate(MAX_NODES);

@@ -344,6 +344,10 @@ impl OpenClusterFindings {
             self.findings.insert(subject, finding);
             return Some(ClusterFindingChange::Opened(record));
         };
+        if !is_evaluated && condition.is_of(&finding.record) {
+            // It continues as it is.
+            return None;
+        }
         let was_evaluated = finding.is_evaluated;
         finding.is_evaluated |= is_evaluated;
         if !finding.is_evaluated {
@@ -354,11 +358,8 @@ impl OpenClusterFindings {
         finding.absent.clone_from(&condition.absent);
         let (silence, part_of) = (finding.silence(&self.silences), finding.part_of(&self.away));
         let record = &mut finding.record;
-        let is_same = record.text == condition.text
-            && record.confidence == condition.confidence
-            && record.nodes == condition.nodes
-            && record.silenced == silence
-            && record.part_of == part_of;
+        let is_same =
+            condition.is_of(record) && record.silenced == silence && record.part_of == part_of;
         if is_same && was_evaluated {
             return None;
         }

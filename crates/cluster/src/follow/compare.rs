@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{RangeFollower, SharedView, ValueVisitor, bucket_prefix, write};
+use super::{RangeFollower, SharedView, ValueVisitor, bucket_prefix, is_bucket, read};
 use crate::etcd::{EtcdConnection, EtcdError};
 use crate::view::ClusterView;
 
@@ -41,10 +41,11 @@ impl Suspects {
             return;
         }
         let known: BTreeMap<String, i64> = view.known_keys(prefix).into_iter().collect();
-        let is_older = |(key, revision): &(&String, &i64)| {
-            known.get(*key).is_none_or(|known| known < *revision)
+        // A newer one has arrived since the read, unless the read should have had it: then etcd has other data.
+        let differs = |(key, revision): &(&String, &i64)| {
+            known.get(*key).is_none_or(|known| known != *revision && *known <= self.revision)
         };
-        let missing = stored.iter().filter(is_older);
+        let missing = stored.iter().filter(differs);
         let missing =
             missing.map(|(key, revision)| Suspect { key: key.clone(), stored: Some(*revision) });
         let is_extra = |(key, revision): &(&String, &i64)| {
@@ -62,20 +63,42 @@ impl Suspects {
         self.ranges.is_empty()
     }
 
-    /// The ranges in which the view still differs, and the number of their keys.
-    fn different(&self, view: &ClusterView) -> (Vec<String>, usize) {
-        let is_different = |suspect: &&Suspect| match suspect.stored {
-            Some(revision) => view.last_revision(&suspect.key).is_none_or(|known| known < revision),
-            None => view.last_value(&suspect.key).is_some_and(|known| known <= self.revision),
-        };
-        let counts = self
-            .ranges
-            .iter()
-            .map(|(prefix, suspects)| (prefix, suspects.iter().filter(is_different).count()));
-        let different: Vec<(&String, usize)> = counts.filter(|(_, count)| *count > 0).collect();
-        let count = different.iter().map(|(_, count)| count).sum();
-        (different.into_iter().map(|(prefix, _)| prefix.clone()).collect(), count)
+    /// The ranges in which the view still differs.
+    fn differences(&self, view: &ClusterView) -> Differences {
+        let mut differences = Differences::default();
+        for (prefix, suspects) in &self.ranges {
+            let mut count = 0;
+            for suspect in suspects {
+                let known = view.last_revision(&suspect.key);
+                let is_different = if let Some(revision) = suspect.stored {
+                    let is_older =
+                        known.is_some_and(|known| revision < known && known <= self.revision);
+                    differences.is_older |= is_older && view.last_value(&suspect.key) == known;
+                    known.is_none_or(|known| known < revision)
+                } else {
+                    let value = view.last_value(&suspect.key);
+                    value.is_some_and(|known| known <= self.revision)
+                };
+                count += usize::from(is_different);
+            }
+            if count > 0 {
+                differences.prefixes.push(prefix.clone());
+                differences.keys += count;
+            }
+        }
+        differences
     }
+}
+
+/// What differs although no event is on its way.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Differences {
+    /// The ranges.
+    pub(crate) prefixes: Vec<String>,
+    /// The number of keys.
+    pub(crate) keys: usize,
+    /// Whether etcd has an older value than the view: it has other data.
+    pub(crate) is_older: bool,
 }
 
 impl RangeFollower {
@@ -92,7 +115,7 @@ impl RangeFollower {
         let mut seen: BTreeSet<String> = BTreeSet::new();
         let prefixes: Vec<String> = self.positions.keys().map(ToString::to_string).collect();
         let compare = |prefix: &str, keys: BTreeMap<String, i64>| {
-            let view = write(view);
+            let view = read(view);
             if prefix != roles {
                 suspects.compare(&view, prefix, &keys);
                 return;
@@ -109,7 +132,7 @@ impl RangeFollower {
         };
         connection.read_keys(&prefixes, revision, compare).await?;
         if self.positions.contains_key(roles.as_str()) {
-            let view = write(view);
+            let view = read(view);
             let known: Vec<String> =
                 view.buckets().map(|bucket| self.keys.bucket(&bucket)).collect();
             for bucket in known.iter().filter(|bucket| !seen.contains(*bucket)) {
@@ -119,20 +142,26 @@ impl RangeFollower {
         Ok(suspects)
     }
 
-    /// Reads the ranges again that still differ; returns the number of different keys.
+    /// Reads the ranges again that still differ and are still followed, unless etcd has other data.
     pub(crate) async fn read_different(
         &self,
         connection: &EtcdConnection,
         view: &SharedView,
         visitor: &mut impl ValueVisitor,
         suspects: &Suspects,
-    ) -> Result<usize, EtcdError> {
-        let (prefixes, count) = suspects.different(&write(view));
-        if count > 0 {
+    ) -> Result<Differences, EtcdError> {
+        let mut differences = suspects.differences(&read(view));
+        let roles = self.keys.roles();
+        let has_all_roles = self.positions.contains_key(roles.as_str());
+        differences.prefixes.retain(|prefix| {
+            has_all_roles && is_bucket(prefix, &roles)
+                || self.positions.contains_key(prefix.as_str())
+        });
+        if !differences.prefixes.is_empty() && !differences.is_older {
             let revision = connection.revision(self.keys.all()).await?;
-            self.read_ranges(connection, &prefixes, revision, view, visitor).await?;
+            self.read_ranges(connection, &differences.prefixes, revision, view, visitor).await?;
         }
-        Ok(count)
+        Ok(differences)
     }
 }
 
@@ -175,12 +204,21 @@ mod tests {
     fn a_lost_event_is_found_and_a_late_one_is_no_difference() {
         let (etcd, mut seen) = lost_event();
         let suspects = compare(&etcd, &seen);
-        assert_eq!(suspects.different(&seen.view), (vec![prefix()], 1));
+        let found = suspects.differences(&seen.view);
+        assert_eq!((found.prefixes, found.keys, found.is_older), (vec![prefix()], 1, false));
         // The event is late: it arrives before the suspect is looked at again.
         seen.revision -= 1;
         seen.role("b", Primary);
-        assert_eq!(suspects.different(&seen.view), (Vec::new(), 0));
+        assert_eq!(suspects.differences(&seen.view), Differences::default());
         assert!(compare(&etcd, &etcd).is_empty());
+    }
+
+    #[test]
+    fn an_older_value_shows_that_etcd_has_other_data() {
+        let (etcd, seen) = lost_event();
+        // The view has the change, and etcd was restored to a state before it.
+        let suspects = compare(&seen, &etcd);
+        assert!(suspects.differences(&etcd.view).is_older);
     }
 
     #[test]
@@ -188,8 +226,9 @@ mod tests {
         let (mut etcd, seen) = lost_event();
         etcd.delete(&role_key(&vrid_51(), "a", "VI_1"));
         let suspects = compare(&etcd, &seen);
-        assert_eq!(suspects.different(&seen.view), (vec![prefix()], 2));
-        assert_eq!(suspects.different(&etcd.view).1, 0);
+        let found = suspects.differences(&seen.view);
+        assert_eq!((found.prefixes, found.keys), (vec![prefix()], 2));
+        assert_eq!(suspects.differences(&etcd.view).keys, 0);
     }
 
     #[test]
@@ -199,7 +238,7 @@ mod tests {
         seen.role("b", Backup);
         seen.role("c", Backup);
         seen.delete(&role_key(&vrid_51(), "b", "VI_1"));
-        assert_eq!(suspects.different(&seen.view).1, 0);
+        assert_eq!(suspects.differences(&seen.view), Differences::default());
         // A value that this release does not use has a revision too.
         let key = ClusterKey::Node("x".parse().unwrap());
         seen.put(&key, b"{}".to_vec());

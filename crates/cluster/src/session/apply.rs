@@ -48,6 +48,10 @@ impl Worker {
                 tracing::info!("etcd has compacted the position: all ranges are read again");
                 self.sync(link).await?;
                 self.compare_findings();
+                // A deletion of the own membership was not an event.
+                if !self.has_membership() && self.registration.is_some() {
+                    self.lose_registration(RegistrationLoss::MembershipGone);
+                }
                 Ok(())
             }
             Followed::Changes(changes) => {
@@ -148,6 +152,12 @@ impl Worker {
             None if change.is_deletion => self.resume_writes(),
             _ => {}
         }
+    }
+
+    /// Whether the view has the membership of this node.
+    fn has_membership(&self) -> bool {
+        let view = self.shared.view.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        view.node(&self.settings.node).is_some_and(|node| node.member.is_some())
     }
 
     /// On the reporter, after all findings were read again.

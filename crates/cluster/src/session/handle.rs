@@ -109,36 +109,13 @@ impl ClusterHandle {
         source: Arc<dyn RecordSource>,
         observer: Arc<dyn ClusterObserver>,
     ) -> io::Result<Self> {
-        let status = SessionStatus {
-            connection: ClusterConnectionState::Connecting,
-            scope: settings.scope,
-            endpoint: None,
-            stale_since: None,
-            error: None,
-            revision: 0,
-            is_registered: false,
-            is_reporter: false,
-            is_full_of_findings: false,
-            name_holder: None,
-        };
-        let (keys, own) = (KeySpace::new(&settings.domain), Some(settings.node.clone()));
-        let shared = Arc::new(SessionShared {
-            node: settings.node.clone(),
-            domain: settings.domain.clone(),
-            view: SharedView::new(ClusterView::of_node(keys, own, settings.limits.clone())),
-            counters: SessionCounters::default(),
-            requests: Mutex::new(SessionRequests { is_all_marked: true, ..Default::default() }),
-            status: Mutex::new(status),
-            wake: Notify::new(),
-            ending: Notify::new(),
-        });
         // A lookup of a host name that hangs must not delay those of the others.
         let endpoints = settings.etcd.endpoints.len().clamp(1, MAX_LOOKUPS);
+        let (shared, worker) = prepare(settings, source, observer);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(endpoints)
             .build()?;
-        let worker = Worker::new(settings, source, observer, shared.clone());
         let thread = spawn_worker("cluster", move |heartbeat| {
             runtime.block_on(async {
                 tokio::select! {
@@ -150,6 +127,17 @@ impl ClusterHandle {
             runtime.shutdown_background();
         })?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// The session as a future, on the runtime of the test.
+    #[cfg(test)]
+    pub(crate) fn simulated(
+        settings: SessionSettings,
+        source: Arc<dyn RecordSource>,
+        observer: Arc<dyn ClusterObserver>,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (shared, worker) = prepare(settings, source, observer);
+        (Self { shared, thread: Mutex::new(None) }, worker.run())
     }
 
     /// The record of an instance may have changed. This only makes a note, and never waits.
@@ -265,6 +253,39 @@ impl ClusterHandle {
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+/// The shared state of a new session, and its worker.
+fn prepare(
+    settings: SessionSettings,
+    source: Arc<dyn RecordSource>,
+    observer: Arc<dyn ClusterObserver>,
+) -> (Arc<SessionShared>, Worker) {
+    let status = SessionStatus {
+        connection: ClusterConnectionState::Connecting,
+        scope: settings.scope,
+        endpoint: None,
+        stale_since: None,
+        error: None,
+        revision: 0,
+        is_registered: false,
+        is_reporter: false,
+        is_full_of_findings: false,
+        name_holder: None,
+    };
+    let (keys, own) = (KeySpace::new(&settings.domain), Some(settings.node.clone()));
+    let shared = Arc::new(SessionShared {
+        node: settings.node.clone(),
+        domain: settings.domain.clone(),
+        view: SharedView::new(ClusterView::of_node(keys, own, settings.limits.clone())),
+        counters: SessionCounters::default(),
+        requests: Mutex::new(SessionRequests { is_all_marked: true, ..Default::default() }),
+        status: Mutex::new(status),
+        wake: Notify::new(),
+        ending: Notify::new(),
+    });
+    let worker = Worker::new(settings, source, observer, shared.clone());
+    (shared, worker)
 }
 
 /// Reports the progress of the thread to the watchdog, for ever.

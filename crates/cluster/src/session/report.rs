@@ -11,7 +11,7 @@ use super::ClusterEvent;
 use super::counters::add;
 use super::registration::Registration;
 use super::reporter::ReporterWork;
-use super::worker::{SessionLink, Worker};
+use super::worker::{SessionLink, Worker, is_rejection};
 use crate::etcd::messages::{Compare, RequestOp};
 use crate::etcd::{EtcdError, EtcdErrorKind};
 use crate::findings::EvaluationTime;
@@ -19,6 +19,9 @@ use crate::follow::{RangeFollower, write};
 use crate::key::ClusterKey;
 use crate::record::{ClusterRecord, ClusterRecordError, FORMAT, ReporterRecord, encode};
 use crate::view::{NodeView, StoredValue, ViewChange};
+
+/// The number of refused transactions after which the session reads the waiting changes.
+const MAX_REFUSALS: usize = 8;
 
 /// How long ended findings share a lease.
 const RETENTION_LEASE_AGE: Duration = Duration::from_hours(1);
@@ -230,7 +233,13 @@ impl Worker {
     }
 
     async fn write_findings(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        let mut refusals = 0;
         loop {
+            // Many findings need longer than the lease.
+            self.renew_lease(link).await?;
+            if self.registration.is_none() {
+                return self.resign(link).await;
+            }
             let Some(work) = &self.reporter else { return Ok(()) };
             if work.needs_retention_lease() {
                 self.renew_retention(link).await?;
@@ -241,7 +250,7 @@ impl Worker {
             let (compares, operations) = (batch.compares.clone(), batch.operations());
             let count = operations.len();
             let key = self.identity.keys().text(&ClusterKey::Reporter);
-            let result = match link.connection.commit(compares, operations.clone(), &key).await {
+            let result = match link.connection.commit(compares, operations, &key).await {
                 // The lease of the retention: the findings with it are gone too.
                 Err(EtcdError::LeaseEnded { .. }) => {
                     self.retention = None;
@@ -256,7 +265,9 @@ impl Worker {
                     continue;
                 }
                 Err(error) => {
-                    work.uncertain(&batch);
+                    if !is_rejection(&error) {
+                        work.uncertain(&batch);
+                    }
                     return Err(error);
                 }
                 Ok(result) => result,
@@ -269,11 +280,14 @@ impl Worker {
                 if !is_reporter {
                     return self.resign(link).await;
                 }
-                // A change of a member is on its way.
+                // A change of a member is on its way: the watch is to deliver it.
                 work.refused(&batch);
+                refusals += 1;
+                if refusals >= MAX_REFUSALS {
+                    return Ok(());
+                }
                 continue;
             }
-            self.note_write(&operations, result.revision);
             self.revision = self.revision.max(result.revision);
             self.count_write(count, batch.bytes);
             // ORDER: before the events. A node that has the end of a finding must not find it in the view as open. The watch

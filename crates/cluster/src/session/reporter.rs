@@ -54,8 +54,10 @@ const MAX_COMPARES: usize = MAX_OPERATIONS;
 #[derive(Debug)]
 struct ReportedFinding {
     record: FindingRecord,
-    /// The revision of the last write of a reporter; 0 before the first one.
+    /// The revision of the last write of a reporter; 0 before the first one, and 1 if it is not known whether there was one.
     revision: i64,
+    /// Whether etcd has acknowledged a write.
+    is_written: bool,
     /// Whether the node gets an event after the next write.
     is_new: bool,
     /// Whether this reporter has found it itself. The opening of another one is not delivered.
@@ -157,7 +159,10 @@ impl ReporterWork {
             let revision = view.finding(&id).map_or(1, |stored| stored.mod_revision);
             let lease = view.closed_lease(&id).map(LeaseId);
             let (is_new, is_evaluated) = (false, false);
-            Some((id, ReportedFinding { record, revision, is_new, is_evaluated, lease }))
+            let is_written = true;
+            let finding =
+                ReportedFinding { record, revision, is_written, is_new, is_evaluated, lease };
+            Some((id, finding))
         });
         Self {
             keys: view.keys().clone(),
@@ -270,9 +275,10 @@ impl ReporterWork {
         }
         let revision = before.as_ref().map_or(0, |before| before.revision);
         let lease = before.as_ref().and_then(|before| before.lease);
-        let is_new = is_new || before.is_some_and(|before| before.is_new);
+        let is_new = is_new || before.as_ref().is_some_and(|before| before.is_new);
         self.changed.insert(id.clone());
-        let finding = ReportedFinding { record, revision, is_new, is_evaluated, lease };
+        let is_written = before.as_ref().is_some_and(|before| before.is_written);
+        let finding = ReportedFinding { record, revision, is_written, is_new, is_evaluated, lease };
         self.findings.insert(id, finding);
     }
 
@@ -310,7 +316,15 @@ impl ReporterWork {
             let record = view.closed_findings().find(|record| record.id == id.as_str()).cloned();
             let (revision, is_new, is_evaluated) = (1, false, false);
             let lease = view.closed_lease(id).map(LeaseId);
-            record.map(|record| ReportedFinding { record, revision, is_new, is_evaluated, lease })
+            let is_written = true;
+            record.map(|record| ReportedFinding {
+                record,
+                revision,
+                is_written,
+                is_new,
+                is_evaluated,
+                lease,
+            })
         };
         let known = self.findings.remove(&id).or_else(|| ended(&id));
         let Some(mut finding) = known else { return };
@@ -378,7 +392,7 @@ impl ReporterWork {
     /// The comparisons of an opening that is not written yet. Each is true unless the role or the process of a member has
     /// changed since the evaluation.
     fn basis(&self, finding: &ReportedFinding) -> Vec<Compare> {
-        if finding.revision > 0 {
+        if finding.is_written {
             return Vec::new();
         }
         let basis = self.evaluator.basis(&finding.record).iter();
@@ -434,9 +448,10 @@ impl ReporterWork {
             self.changed.remove(&id);
             let Some(finding) = self.findings.get_mut(&id) else { continue };
             finding.revision = revision;
+            finding.is_written = true;
             finding.lease = leases.get(&id).copied().or(finding.lease);
-            let is_silenced = finding.record.closed.is_none() && finding.record.silenced.is_some();
-            if !is_silenced && std::mem::take(&mut finding.is_new) {
+            let is_held = finding.record.closed.is_none() && !is_delivered(&finding.record);
+            if !is_held && std::mem::take(&mut finding.is_new) {
                 events.push(event(finding.record.clone()));
             }
             let is_over = finding.record.closed.is_some() && is_notified(&finding.record);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The settings of a session.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use vipwatch_api::ClusterScope;
@@ -33,6 +34,8 @@ pub struct SessionSettings {
     pub membership: Duration,
     /// How long a finding stays visible after its end.
     pub retention: Duration,
+    /// The time between two comparisons of the view with the keys of etcd.
+    pub compare: Duration,
     /// When the reporter opens findings.
     pub evaluator: EvaluatorSettings,
     /// How much of etcd the view keeps.
@@ -53,8 +56,19 @@ impl SessionSettings {
             lease: Duration::from_secs(15),
             membership: Duration::from_hours(7 * 24),
             retention: Duration::from_hours(7 * 24),
+            compare: Duration::from_mins(10),
             evaluator: EvaluatorSettings::default(),
             limits: ViewLimits::default(),
         }
+    }
+
+    /// A random number that differs in each process.
+    pub(super) fn process_seed(&self) -> u64 {
+        #[cfg(test)]
+        if let Some(link) = &self.etcd.simulated {
+            return link.process_seed();
+        }
+        // The keys of a hash map are random.
+        RandomState::new().hash_one(&self.epoch)
     }
 }

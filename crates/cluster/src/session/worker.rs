@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -20,11 +19,12 @@ use super::heartbeat::HeartbeatState;
 use super::publish::PublishedRoles;
 use super::registration::{NodeIdentityKeys, OwnNodeKey, Registration, RegistrationLoss};
 use super::reporter::ReporterWork;
+use super::silences::SilenceLeases;
 use super::{ClusterEvent, ClusterObserver, RecordSource, SessionSettings};
 use crate::etcd::{
     EndpointOrder, EtcdConnection, EtcdError, EtcdErrorKind, EtcdPosition, LeaseId, LeaseStream,
 };
-use crate::follow::{RangeFollower, Suspects};
+use crate::follow::{Differences, RangeFollower, Suspects};
 
 /// The time for the last words to etcd.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -37,9 +37,6 @@ const EVENT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The wait before the next write after etcd has rejected one, unless heartbeats are more frequent.
 const REJECTED_WAIT: Duration = Duration::from_secs(5);
-
-/// The time between two comparisons of the view with the keys of etcd.
-const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The minimum number of heartbeats between two reads of ranges with records beyond the limits. Such a read can have tens of
 /// megabytes.
@@ -59,9 +56,10 @@ pub(super) struct Worker {
     pub(super) registration: Option<Registration>,
     /// The lease of findings that have ended, and when etcd granted it.
     pub(super) retention: Option<(LeaseId, Instant)>,
+    pub(super) silence_leases: SilenceLeases,
     /// Whether the silences of the node may differ from those in etcd.
     pub(super) are_silences_due: bool,
-    /// The last write of roles or findings that etcd has acknowledged.
+    /// The last write of roles that etcd has acknowledged.
     pub(super) last_write: Option<AcknowledgedWrite>,
     /// Whether the memberships of this node under other names were ended since the registration.
     pub(super) has_left_old_names: bool,
@@ -110,8 +108,7 @@ impl Worker {
     ) -> Self {
         // A member of etcd that does not answer must not cost the lease: another one is tried before.
         settings.etcd.timeout = settings.etcd.timeout.min(settings.lease / 5);
-        // The keys of a hash map are random.
-        let seed = RandomState::new().hash_one(&settings.epoch);
+        let seed = settings.process_seed();
         let fraction = f64::from(u16::try_from(seed % 1000).unwrap_or(0)) / 1000.0;
         let identity = NodeIdentityKeys::new(&settings, format!("{seed:016x}"));
         let keys = identity.keys().clone();
@@ -125,6 +122,7 @@ impl Worker {
             follower: RangeFollower::new(keys.clone()),
             published: PublishedRoles::new(keys, node, epoch),
             registration: None,
+            silence_leases: SilenceLeases::new(),
             are_silences_due: true,
             retention: None,
             last_write: None,
@@ -143,7 +141,7 @@ impl Worker {
             surplus: 0,
             recount_after: Instant::now(),
             // The nodes of a cluster read at different times.
-            compare_at: Instant::now() + COMPARE_INTERVAL.mul_f64(fraction),
+            compare_at: Instant::now() + settings.compare.mul_f64(fraction),
             suspects: Suspects::default(),
             settings,
         }
@@ -217,6 +215,8 @@ impl Worker {
             self.report_view();
             let deadline = self.next_deadline();
             tokio::select! {
+                // The next turn does all that is due, whichever comes first.
+                biased;
                 followed = self.follower.next(connection) => {
                     let followed = followed?;
                     self.apply(&mut link, followed).await?;
@@ -292,8 +292,8 @@ impl Worker {
             Err(error) => return Err(error),
             Ok(()) => {
                 self.rejected_since = None;
-                // A rejected finding does not make the records of this node old.
-                match self.report(link).await {
+                // A rejected finding or silence does not make the records of this node old.
+                match self.write_others(link).await {
                     Err(error) if is_rejection(&error) => self.rejected(&error),
                     Err(error) => return Err(error),
                     Ok(()) if self.write_after.is_none() => {
@@ -326,7 +326,12 @@ impl Worker {
             self.register(link).await?;
         }
         self.publish(link).await?;
-        self.beat(link).await?;
+        self.beat(link).await
+    }
+
+    /// Writes what other nodes do not need to trust the roles of this one.
+    async fn write_others(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
+        self.report(link).await?;
         self.publish_silences(link).await?;
         self.leave_old_names(link).await
     }
@@ -437,11 +442,15 @@ impl Worker {
             let Self { follower, shared, published, .. } = self;
             let reading =
                 follower.read_different(link.connection, &shared.view, published, &suspects);
-            let count = Box::pin(reading).await?;
-            if count > 0 {
-                add(&self.shared.counters.differences, count);
+            let Differences { keys, is_older, prefixes } = Box::pin(reading).await?;
+            if is_older {
+                self.begin_again();
+                return self.follow_ranges(link).await;
+            }
+            if !prefixes.is_empty() {
+                add(&self.shared.counters.differences, keys);
                 tracing::warn!(
-                    keys = count,
+                    keys,
                     hint = "etcd or a proxy has lost events of a watch",
                     "view differed from etcd"
                 );
@@ -451,7 +460,7 @@ impl Worker {
             }
         }
         if Instant::now() >= self.compare_at {
-            self.compare_at = Instant::now() + COMPARE_INTERVAL;
+            self.compare_at = Instant::now() + self.settings.compare;
             let Self { follower, shared, registration, settings, .. } = self;
             let reading = Box::pin(follower.suspects(link.connection, &shared.view));
             self.suspects =

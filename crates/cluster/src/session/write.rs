@@ -11,9 +11,9 @@ use super::counters::add;
 use super::registration::{HeartbeatValues, RegistrationAttempt, RegistrationLoss};
 use super::worker::{SessionLink, Worker};
 use super::{ClusterEvent, NameHolder};
-use crate::etcd::messages::RequestOp;
-use crate::etcd::{EtcdError, LeaseId};
-use crate::key::ClusterName;
+use crate::etcd::messages::{Compare, RequestOp};
+use crate::etcd::{EtcdError, MAX_OPERATIONS};
+use crate::key::{ClusterKey, ClusterName};
 use crate::view::NodeView;
 
 impl Worker {
@@ -46,6 +46,7 @@ impl Worker {
     /// This process no longer has the name in etcd.
     pub(super) fn lose_registration(&mut self, loss: RegistrationLoss) {
         let was_registered = self.registration.take().is_some();
+        self.last_write = None;
         self.heartbeat.restart();
         let mut status = self.shared.status();
         status.is_registered = false;
@@ -128,23 +129,44 @@ impl Worker {
         if self.has_left_old_names || self.registration.is_none() {
             return Ok(());
         }
-        let old: Vec<(ClusterName, LeaseId)> = {
+        let old: Vec<ClusterName> = {
             let view = self.shared.view.read().unwrap_or_else(PoisonError::into_inner);
             let is_old = |node: &NodeView<'_>| {
                 *node.name != self.settings.node
                     && node.state == ClusterNodeState::Stopped
                     && node.epoch() == self.settings.epoch
             };
-            let members = view.nodes().filter(is_old);
-            members
-                .filter_map(|node| Some((node.name.clone(), LeaseId(node.member?.lease))))
-                .collect()
+            view.nodes().filter(is_old).map(|node| node.name.clone()).collect()
         };
-        for (name, lease) in old {
-            tracing::info!(old = %name, node = %self.settings.node, "node renamed");
-            link.connection.revoke(lease).await?;
-        }
+        // Not again before the next registration, also if etcd refuses it.
         self.has_left_old_names = true;
+        for name in old {
+            self.delete_name(link, &name).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the membership of a name and its roles, unless a process has it. Their leases are not ended: another client may
+    /// have given them other keys.
+    async fn delete_name(
+        &self,
+        link: &SessionLink<'_>,
+        name: &ClusterName,
+    ) -> Result<(), EtcdError> {
+        let keys = self.identity.keys();
+        let roles: Vec<String> = {
+            let view = self.shared.view.read().unwrap_or_else(PoisonError::into_inner);
+            view.role_keys_of(name).map(|key| keys.text(&key)).collect()
+        };
+        let member = keys.text(&ClusterKey::Member(name.clone()));
+        let node = keys.text(&ClusterKey::Node(name.clone()));
+        let all: Vec<String> = roles.into_iter().chain([member]).collect();
+        for batch in all.chunks(MAX_OPERATIONS) {
+            let absent = vec![Compare::create_revision_is(&node, 0)];
+            let deletes = batch.iter().map(|key| RequestOp::delete(key)).collect();
+            link.connection.commit(absent, deletes, &node).await?;
+        }
+        tracing::info!(old = %name, node = %self.settings.node, "node renamed");
         Ok(())
     }
 

@@ -78,7 +78,13 @@ impl NodeEntry {
 #[derive(Debug, Clone, Default)]
 pub(super) struct NodeTable {
     nodes: BTreeMap<ClusterName, NodeEntry>,
+    /// The nodes without any key, and when they lost the last one: their roles may still be there.
+    // BOUND: the oldest of more than [`MAX_REMOVED`] are dropped.
+    removed: BTreeMap<ClusterName, ViewSerial>,
 }
+
+/// The maximum number of removed nodes.
+const MAX_REMOVED: usize = 1024;
 
 impl NodeTable {
     pub(super) fn iter(&self) -> impl Iterator<Item = NodeView<'_>> {
@@ -96,7 +102,8 @@ impl NodeTable {
 
     pub(super) fn changed_after(&self, serial: ViewSerial) -> impl Iterator<Item = &ClusterName> {
         let changed = self.nodes.iter().filter(move |(_, entry)| entry.state_serial > serial);
-        changed.map(|(name, _)| name)
+        let removed = self.removed.iter().filter(move |(_, at)| **at > serial);
+        changed.map(|(name, _)| name).chain(removed.map(|(name, _)| name))
     }
 
     pub(super) fn put_node(
@@ -164,6 +171,14 @@ impl NodeTable {
         }
         if entry.process.is_none() && entry.member.is_none() {
             self.nodes.remove(name);
+            self.removed.insert(name.clone(), at);
+            if self.removed.len() > MAX_REMOVED {
+                let oldest = self.removed.iter().min_by_key(|(_, at)| **at);
+                let oldest = oldest.map(|(name, _)| name.clone());
+                oldest.and_then(|name| self.removed.remove(&name));
+            }
+        } else {
+            self.removed.remove(name);
         }
     }
 }

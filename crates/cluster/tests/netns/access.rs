@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TLS, logins, and the errors of an etcd that cannot be used.
 
+use std::time::Duration;
+
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -21,7 +23,7 @@ use vipwatch_testkit::{
 };
 
 use crate::failure::errors;
-use crate::node::{TestNode, lasting_session, state_of};
+use crate::node::{TestNode, lasting_session, session, state_of};
 use crate::support::{block_on, open, settings};
 
 /// An etcd with TLS that requires client certificates.
@@ -258,6 +260,8 @@ fn with_the_users_of_the_guide_a_node_works_and_cannot_speak_for_another_one() {
             view.findings().any(|finding| finding.name == "cluster-two-primaries")
         });
     }
+    one.silence("net-1");
+    two.wait("the silence", |view| view.silences().count() == 1);
     two.set("r1", Backup);
     one.wait("the end of the finding", |view| view.closed_findings().next().is_some());
     two.stop();
@@ -276,13 +280,44 @@ fn with_the_users_of_the_guide_a_node_works_and_cannot_speak_for_another_one() {
         ("vipwatch-net-1", "node/net-11"),
         ("vipwatch-reader", "role/router:r1/net-1/r1"),
         ("vipwatch-reader", "reporter"),
+        ("vipwatch-reader", "silence/x"),
+        ("vipwatch-operator", "reporter"),
     ] {
         let refused = write(user, key);
         assert!(matches!(refused, Err(EtcdError::Permission { .. })), "{user} {key}: {refused:?}");
     }
+    assert!(matches!(write("vipwatch-operator", "silence/x"), Ok(true)));
     // What the layout of the keys does not prevent.
     assert!(matches!(write("vipwatch-net-1", "role/router:r1/net-2/r1"), Ok(true)));
     assert_eq!(errors(&one, EtcdErrorKind::Access), 0);
+}
+
+#[test]
+fn a_node_that_may_not_write_its_silence_stays_live_and_reports() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let mut shell = std::process::Command::new("sh");
+    let commands = commands_of_the_guide();
+    let without: Vec<&str> = commands.lines().filter(|line| !line.contains("/silence/")).collect();
+    shell.args(["-c", &without.join("\n")]).env("ETCDCTL_API", "3");
+    let output = shell.env("ETCDCTL_ENDPOINTS", etcd.endpoint(0)).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let user = "vipwatch-net-1".to_owned();
+    let password = EtcdPassword::new(user.clone());
+    let etcd_settings =
+        EtcdSettings { login: Some(EtcdLogin { user, password }), ..settings(&etcd) };
+    let mut short = session(&etcd_settings, "net-1");
+    short.domain = "default".parse().unwrap();
+    short.lease = Duration::from_secs(3);
+    let node = TestNode::start(short, &[("r1", Primary)]);
+    node.wait_registered();
+    node.silence("net-1");
+    wait_for("the refusal", || (errors(&node, EtcdErrorKind::Access) > 0).then_some(()));
+    // More heartbeats than fit into the lease, which is renewed with each.
+    let begin = node.handle.counters().heartbeats;
+    wait_for("heartbeats", || (node.handle.counters().heartbeats > begin + 12).then_some(()));
+    assert_eq!(node.handle.counters().lease_losses, 0);
+    assert!(node.handle.is_registered() && node.handle.is_reporter());
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use vipwatch_api::{ClusterNodeState, RoleKind};
+use vipwatch_api::{ClusterNodeState, RoleKind, Timestamp};
 use vipwatch_cluster::etcd::EtcdSettings;
-use vipwatch_cluster::key::{Bucket, ClusterName};
-use vipwatch_cluster::record::{FORMAT, ReceivedAdverts, RoleRecord};
+use vipwatch_cluster::key::{Bucket, ClusterName, SilenceId};
+use vipwatch_cluster::record::{FORMAT, ReceivedAdverts, RoleRecord, SilenceRecord};
 use vipwatch_cluster::session::{
     ClusterEvent, ClusterHandle, ClusterObserver, ConfirmationRequest, HeartbeatFacts,
     RecordSource, SessionSettings, WantedRole, WantedSilence,
@@ -176,6 +176,12 @@ impl TestNode {
         });
     }
 
+    /// An operator silences a node for an hour.
+    pub(crate) fn silence(&self, node: &str) {
+        self.side.silences.lock().unwrap().push(silence(node, Duration::from_hours(1)));
+        self.handle.mark_silences();
+    }
+
     fn summary(&self) -> Vec<String> {
         let view = self.handle.view();
         let groups = view.groups().flat_map(|group| {
@@ -241,4 +247,20 @@ pub(crate) fn wanted(router: &str, role: RoleKind) -> WantedRole {
         recent: Vec::new(),
     };
     WantedRole { bucket, record }
+}
+
+/// A silence of a node with a lease of this time.
+pub(crate) fn silence(node: &str, left: Duration) -> WantedSilence {
+    let id: SilenceId = format!("{node}.1").parse().unwrap();
+    let record = SilenceRecord {
+        schema: FORMAT,
+        id: id.to_string(),
+        node: Some(node.to_owned()),
+        group: None,
+        reason: "reboot".to_owned(),
+        created_by: "root".to_owned(),
+        at: Timestamp::UNIX_EPOCH,
+        until: Timestamp::UNIX_EPOCH,
+    };
+    WantedSilence { id, left, record }
 }

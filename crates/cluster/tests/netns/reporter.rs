@@ -4,14 +4,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vipwatch_api::{ClusterScope, RoleKind, Timestamp};
+use vipwatch_api::{ClusterScope, RoleKind};
 use vipwatch_cluster::etcd::messages::RequestOp;
-use vipwatch_cluster::key::SilenceId;
-use vipwatch_cluster::record::{FORMAT, FindingRecord, SilenceRecord};
-use vipwatch_cluster::session::{ClusterEvent, DeliveredFinding, WantedSilence};
+use vipwatch_cluster::record::FindingRecord;
+use vipwatch_cluster::session::{ClusterEvent, DeliveredFinding};
 use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
 
-use crate::node::{TestNode, lasting_session, role_of, session};
+use crate::node::{TestNode, lasting_session, role_of, session, silence};
 use crate::support::{block_on, connect, settings};
 
 use RoleKind::{Backup, Primary};
@@ -70,22 +69,6 @@ fn a_node_without_a_target_reports_only_while_no_other_has_one() {
     wait_for("b reports", || (b.handle.is_reporter() && !a.handle.is_reporter()).then_some(()));
     b.stop();
     wait_for("a reports again", || a.handle.is_reporter().then_some(()));
-}
-
-/// A silence of a node with a lease of this time.
-fn silence(node: &str, left: Duration) -> WantedSilence {
-    let id: SilenceId = format!("{node}.1").parse().unwrap();
-    let record = SilenceRecord {
-        schema: FORMAT,
-        id: id.to_string(),
-        node: Some(node.to_owned()),
-        group: None,
-        reason: "reboot".to_owned(),
-        created_by: "root".to_owned(),
-        at: Timestamp::UNIX_EPOCH,
-        until: Timestamp::UNIX_EPOCH,
-    };
-    WantedSilence { id, left, record }
 }
 
 #[test]

@@ -227,3 +227,58 @@ fn a_silenced_opening_is_written_and_is_an_event_when_the_silence_ends() {
     lab.pass(0);
     assert!(matches!(lab.commit(Some(LeaseId(5))).as_slice(), [ClusterEvent::FindingClosed(_)]));
 }
+
+#[test]
+fn a_lost_node_with_many_groups_is_one_event() {
+    let mut cluster = TestCluster::new();
+    for node in ["a", "b"] {
+        cluster.start(node);
+    }
+    for number in 1..=50 {
+        for (node, role) in [("a", Primary), ("b", Backup)] {
+            let id = format!("r{number}");
+            cluster
+                .publish(&crate::sample::router(&id), &crate::sample::role_record(node, &id, role));
+        }
+    }
+    cluster.confirm(&["a", "b"]);
+    let mut lab = Lab::new(cluster);
+    lab.pass(0);
+    lab.cluster.lose("b");
+    let mut events = Vec::new();
+    for seconds in [0, 20, 61] {
+        lab.pass(seconds);
+        while lab.work.next_batch(None).is_some() {
+            events.extend(lab.commit(None));
+        }
+    }
+    let [ClusterEvent::FindingOpen(record)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(record.name, "cluster-node-lost");
+    assert_eq!(lab.cluster.view.findings().count(), 51);
+    // The node is back, and its keepalived is not: now each group has a message.
+    lab.cluster.start("b");
+    for number in 1..=50 {
+        let id = format!("r{number}");
+        let findings = vec!["keepalived-gone".to_owned()];
+        let record =
+            crate::record::RoleRecord { findings, ..crate::sample::role_record("b", &id, Backup) };
+        lab.cluster.publish(&crate::sample::router(&id), &record);
+    }
+    lab.pass(1);
+    let mut opened = 0;
+    while lab.work.next_batch(Some(LeaseId(5))).is_some() {
+        let events = lab.commit(Some(LeaseId(5)));
+        opened +=
+            events.iter().filter(|event| matches!(event, ClusterEvent::FindingOpen(_))).count();
+    }
+    assert_eq!(opened, 50);
+}
+
+#[test]
+fn an_opening_of_which_it_is_not_known_whether_it_was_written_is_still_compared() {
+    let mut lab = Lab::two_primaries();
+    let batch = lab.work.next_batch(None).unwrap();
+    let compares = batch.compares.len();
+    lab.work.uncertain(&batch);
+    assert_eq!(lab.work.next_batch(None).unwrap().compares.len(), compares);
+}

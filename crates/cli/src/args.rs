@@ -61,18 +61,18 @@ fn exit_codes() -> String {
 }
 
 const DRAIN_CHECK_ABOUT: &str = "\
-Check whether this node can be taken down without a failover: no primary, nothing pending
+Check whether anything is still on this node; with --if, whether other nodes would take over
 
-The node audits every instance, and the command prints which addresses are here, which deliveries are pending, \
-and the last failover of each instance.
+Without --if, the node audits every instance, and the command prints which addresses are here, which deliveries are \
+pending, and the last failover of each instance. Notifications that a silence holds back do not count.
 
-A VRRP backup sends nothing, so a node cannot know whether another node is ready to take over. The command lists \
-what the node cannot know. It never reports an uncertain role as safe.
+With --if, it prints which live node would take over each instance. That needs a cluster ([cluster] in the \
+configuration): a VRRP backup sends nothing, so one node does not see the others.
 
 Exit codes:
-  0  safe: this node is primary of no instance, and nothing is pending
-  1  not safe: addresses are here, a delivery is pending, or no node is primary of an instance
-  5  the node cannot know it: a role is unknown, or a finding makes it uncertain
+  0  drained: nothing is here; or with --if, ready: other nodes would take over
+  1  not drained: addresses are here, a delivery is pending, or no node is primary; with --if, not safe
+  5  cannot know: a role, a backup or the view of the cluster is not certain
   6  not reachable: no node is listening, or it does not answer in time";
 
 impl CliArgs {
@@ -133,12 +133,12 @@ pub(crate) enum Command {
   vipwatch doctor web                        # findings about one instance
   vipwatch doctor -q --fail-on critical        # exit code 1 only if traffic is affected")]
     Doctor(DoctorArgs),
-    /// Check whether this node can be taken down without a failover: no primary, nothing pending
+    /// Check whether anything is still on this node, or whether other nodes would take over
     #[command(
         long_about = DRAIN_CHECK_ABOUT,
         after_help = "Examples:
-  vipwatch drain-check                       # exit code 0 only if it is safe
-  vipwatch drain-check --wait 5m             # wait until other nodes have taken over
+  vipwatch drain-check --if                  # before: would other nodes take over?
+  vipwatch drain-check --wait 5m             # after the stop of keepalived: wait until they have
   vipwatch drain-check -o json | jq -r '.blocking[].text'"
     )]
     DrainCheck(DrainCheckArgs),

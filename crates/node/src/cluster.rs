@@ -36,6 +36,7 @@ pub(crate) use self::own_part::{OwnPart, OwnParts};
 pub(crate) use self::received_adverts::hears_other;
 use self::records::PublishedRecords;
 pub(crate) use self::settings::ClusterStartError;
+pub(crate) use self::silences::ForeignSilences;
 use vipwatch_history::SilenceRow;
 
 use crate::config::ClusterConfig;
@@ -238,9 +239,9 @@ impl ClusterService {
         self.0.with_session(ClusterHandle::mark_silences);
     }
 
-    /// The silences of this node and of its groups that were added elsewhere; `None` if the session does not run.
-    pub(crate) fn foreign_silences(&self) -> Option<Vec<SilenceRow>> {
-        self.read(|view| silences::foreign(view, &self.0.node, &self.0.store))
+    /// The silences of this node and of its groups that were added elsewhere; `None` if they are those of the last call.
+    pub(crate) fn foreign_silences(&self, known: &mut ForeignSilences) -> Option<Vec<SilenceRow>> {
+        self.read(|view| known.changed(view, &self.0.node, &self.0.store)).flatten()
     }
 
     /// Instances were added, removed or configured differently.

@@ -53,7 +53,7 @@ use self::history::LastRunRole;
 use self::transition_log::TransitionLog;
 use crate::api_server::{ApiServer, ApiServerError, OpenApiServer};
 use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
-use crate::cluster::{ClusterService, ClusterServiceSetup};
+use crate::cluster::{ClusterService, ClusterServiceSetup, ForeignSilences};
 use crate::config::{Config, ConfigError};
 use crate::discovery::MISSING_FILE_HOLD;
 use crate::event::NodeIdentity;
@@ -140,6 +140,7 @@ pub struct Node {
     /// The evidence about transitions that workers have read.
     evidence_updates: EvidenceUpdates,
     silences: Arc<Silences>,
+    foreign_silences: ForeignSilences,
     api_server: Box<dyn ApiServer>,
     /// The server to which Neutron's monitors report; `None` without `[receiver]` in the configuration.
     receiver: Option<ReceiverService>,
@@ -287,6 +288,7 @@ impl Node {
             pending_causes: PendingCauses::default(),
             evidence_updates,
             silences,
+            foreign_silences: ForeignSilences::default(),
             api_server,
             receiver: None,
             closing_receiver: None,

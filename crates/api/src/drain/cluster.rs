@@ -125,9 +125,10 @@ impl<'g> NodeGroups<'g> {
                 answer.notes.push(DrainReason::new("last-backup", Some(id), text));
             }
         } else if group.members.iter().any(hears) {
+            // The record may be older than the end of the adverts.
             let text =
-                "the primary is on a node that the cluster does not know: only its adverts arrive";
-            answer.notes.push(DrainReason::new("primary-outside", Some(id), text));
+                "no live node holds the addresses, and adverts of another node were received";
+            answer.uncertain.push(DrainReason::new("primary-not-certain", Some(id), text));
         } else if let Some(absent) = others().find(|member| was_primary(member)) {
             let text = format!(
                 "{} was primary when vipwatch was stopped there, and no live node is",
@@ -247,7 +248,7 @@ fn not_current(
     for member in own {
         let text = if member.role == RoleKind::Unknown {
             member.reason.clone().unwrap_or_else(|| "the kernel could not be read".to_owned())
-        } else if is_live(member) && !member.confirmed {
+        } else if !is_live(member) || !member.confirmed {
             "the node has not confirmed its role".to_owned()
         } else {
             continue;

@@ -27,6 +27,9 @@ use crate::{
 /// A transition waits for its cause for up to two seconds before its notifications are pending.
 const CAUSE_WAIT_MS: i64 = 3000;
 
+/// The reason that it is not certain which node holds the addresses.
+const PRIMARY_NOT_CERTAIN: &str = "primary-not-certain";
+
 /// The time between two adverts where the configuration does not set it.
 const DEFAULT_ADVERT_MS: u64 = 1000;
 
@@ -93,18 +96,28 @@ fn add_cluster(
         let instance = facts.instances.iter().find(|one| Some(one.id.as_str()) == id);
         instance.is_some_and(|one| one.hears_other == Some(true))
     };
+    let mut is_heard = |reason: &DrainReason| {
+        let is_about = reason.is_no_primary() || reason.name == PRIMARY_NOT_CERTAIN;
+        if !is_about || !hears(reason.id.as_deref()) {
+            return false;
+        }
+        let text =
+            "the primary is on a node that the cluster does not know: only its adverts arrive";
+        notes.push(DrainReason::new("primary-outside", reason.id.as_deref(), text));
+        true
+    };
     for reason in answer.blocking {
-        let is_no_primary = reason.kind() == Some(DrainEffect::NoPrimary);
-        if is_no_primary && hears(reason.id.as_deref()) {
+        if is_heard(&reason) {
             continue;
         }
-        if is_no_primary {
+        if reason.is_no_primary() {
             // The local finding says the same.
             blocking.retain(|known| known.id != reason.id || known.name != reason.name);
         }
         blocking.push(reason);
     }
-    uncertain.extend(answer.uncertain);
+    let unknown = answer.uncertain.into_iter();
+    uncertain.extend(unknown.filter(|reason| !is_heard(reason)));
     notes.extend(answer.notes);
     successors.extend(answer.successors);
 }
@@ -119,9 +132,9 @@ impl DrainReason {
         Self::new(name, finding.id.as_deref(), finding.text.clone())
     }
 
-    /// The effect of the finding with the name of this reason; `None` if no finding has it.
-    fn kind(&self) -> Option<DrainEffect> {
-        FindingKind::from_name(&self.name).map(FindingKind::drain)
+    /// Whether no node holds the addresses.
+    fn is_no_primary(&self) -> bool {
+        has_effect(&self.name, DrainEffect::NoPrimary)
     }
 }
 
@@ -218,9 +231,9 @@ fn failover(instance: &InstanceItem, now: Timestamp, has_cluster: bool) -> Optio
     if instance.role == RoleKind::Unknown {
         return None;
     }
-    // A time in the future is that of a clock that was set since.
+    // A time in the future is that of a clock that was set since: the role may have just changed.
     let age = instance.since.map(|since| now.as_millisecond() - since.as_millisecond());
-    let age = age.filter(|age| *age >= 0).unwrap_or(i64::MAX);
+    let age = age.unwrap_or(i64::MAX);
     if age < CAUSE_WAIT_MS {
         return reason(
             "failover-young",
@@ -241,7 +254,7 @@ fn failover(instance: &InstanceItem, now: Timestamp, has_cluster: bool) -> Optio
     }
     if instance.role == RoleKind::Fault {
         let text = "it cannot hold the addresses, and no adverts show that another node does";
-        return reason("primary-not-certain", text);
+        return reason(PRIMARY_NOT_CERTAIN, text);
     }
     None
 }
@@ -252,8 +265,11 @@ fn missing_instances(facts: &DrainFacts) -> Option<DrainReason> {
         return None;
     }
     let text = match (facts.findings.keepaliveds, facts.recent_instances) {
-        (0, 0) => return None,
-        (0, recent) => {
+        (0, Some(0)) => return None,
+        (0, None) => {
+            "no instance is followed, and the history cannot say whether there were any".to_owned()
+        }
+        (0, Some(recent)) => {
             format!("no instance is followed, and there were {recent} within the last day")
         }
         (running, _) => {

@@ -72,13 +72,13 @@ pub(crate) enum ClusterCommand {
   vipwatch cluster balance
   vipwatch cluster balance -o json | jq '.items[] | {node, primaries, difference}'")]
     Balance(ClusterBalanceArgs),
-    /// Keep the reporter from notifying hooks and webhooks about a node or a group during maintenance
+    /// Keep hooks and webhooks from being notified about a node or a group during maintenance
     #[command(
         args_conflicts_with_subcommands = true,
         after_help = "Examples:
   vipwatch cluster silence net-3 --for 1h --reason 'kernel update'
   vipwatch cluster silence list
-  vipwatch cluster silence remove net-3.4"
+  vipwatch cluster silence remove cli.5f3a9c21"
     )]
     Silence(ClusterSilenceArgs),
     /// Check whether anything is still on a node, or whether it could be taken down
@@ -278,8 +278,8 @@ pub(crate) enum ClusterSilenceCommand {
     },
     /// End a silence before its time
     #[command(after_help = "Examples:
-  vipwatch cluster silence remove net-3.4
-  vipwatch cluster silence remove net-3.4 -q")]
+  vipwatch cluster silence remove cli.5f3a9c21
+  vipwatch cluster silence remove cli.5f3a9c21 -q")]
     Remove {
         /// The id of the silence, as `vipwatch cluster silence list` shows it
         #[arg(value_name = "ID")]

@@ -162,7 +162,7 @@ impl Node {
     /// Applies the silences of this node and of its groups that were added elsewhere. Without a connection, those that are known
     /// last until their end.
     fn follow_cluster_silences(&mut self, cluster: &ClusterService) {
-        let Some(rows) = cluster.foreign_silences() else { return };
+        let Some(rows) = cluster.foreign_silences(&mut self.foreign_silences) else { return };
         if self.silences.set_of_cluster(rows) {
             self.notifier.silences_changed();
         }

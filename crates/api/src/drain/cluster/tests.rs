@@ -101,14 +101,17 @@ fn an_instance_in_fault_needs_a_primary_elsewhere_too() {
 fn a_primary_that_is_only_heard_is_on_a_node_without_vipwatch() {
     let hearing = ClusterMemberItem { hears_other: Some(true), ..live("b", Backup) };
     let outside = check(Now, Backup, vec![hearing], Connected);
-    let found = (outside.verdict, names(&outside.notes));
-    assert_eq!(found, (DrainVerdict::Drained, vec!["primary-outside"]));
-    // The adverts arrive here, and the record in etcd is older.
+    let found = (outside.verdict, names(&outside.uncertain));
+    assert_eq!(found, (DrainVerdict::Unknown, vec!["primary-not-certain"]), "it may be over");
+    // The adverts arrive here, and now.
     let mut own = instance("VI_1", Backup);
     own.hears_other = Some(true);
     let groups = Some(cluster(Backup, vec![live("b", Backup)], Connected));
     let here = drain_check(Now, DrainFacts { instances: vec![own], cluster: groups, ..facts() });
-    assert_eq!(here.verdict, DrainVerdict::Drained);
+    assert_eq!(
+        (here.verdict, names(&here.notes)),
+        (DrainVerdict::Drained, vec!["primary-outside"])
+    );
 }
 
 #[test]

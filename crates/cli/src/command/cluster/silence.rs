@@ -105,6 +105,13 @@ fn remove(id: &str, query: &NodeOptions, etcd: &EtcdOptions) -> Result<(), Comma
         let found = view.silences().find(|(known, _)| **known == parsed);
         found.map(|(_, stored)| stored.record.clone()).ok_or_else(unknown)?
     };
+    let is_of_node = reader.view().nodes().any(|node| parsed.is_of_node(node.name));
+    if is_of_node {
+        let message = format!("the silence {id} was added on its node, which would write it again");
+        let (node, number) = id.rsplit_once('.').unwrap_or_default();
+        return Err(CommandError::new(ExitStatus::No, message)
+            .hint(format!("run `vipwatch silence remove {number}` on {node}")));
+    }
     if !reader.remove_silence(&parsed).map_err(|error| failed(&error))? {
         return Err(unknown());
     }

@@ -18,6 +18,9 @@ const MAX_TRANSITIONS: u64 = 20_000;
 /// Instances that were here within this time are missed if there are none now.
 const RECENT: Duration = Duration::from_hours(24);
 
+/// The end of an instance, in place of a role.
+const REMOVED: &str = "removed";
+
 /// Which findings are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AuditMode {
@@ -35,7 +38,7 @@ pub(super) fn read_facts(node: &Client, mode: AuditMode) -> Result<DrainFacts, C
         AuditMode::Last => node.findings()?,
     };
     let instances = node.instances(&InstanceFilter::default())?.items;
-    let recent_instances = if instances.is_empty() { recent_instances(node)? } else { 0 };
+    let recent_instances = if instances.is_empty() { recent_instances(node)? } else { Some(0) };
     let mut facts = DrainFacts {
         node: findings.node.clone(),
         at: Timestamp::now(),
@@ -108,22 +111,26 @@ fn newest_peer(adverts: &AdvertsItem) -> Option<DrainPeer> {
     Some(DrainPeer { source: newest.source.clone(), at: newest.at, advertising })
 }
 
-/// The number of instances with a transition within the last day, in the history of a node that follows none.
-fn recent_instances(node: &Client) -> Result<u64, ClientError> {
+/// The number of instances of the last day in the history of a node that follows none. Those that were removed while the node
+/// ran are not missed. `None` if the history cannot be read.
+fn recent_instances(node: &Client) -> Result<Option<u64>, ClientError> {
     let since = Timestamp::now() - RECENT;
     let filter = HistoryFilter { since: Some(since), ..HistoryFilter::default() };
     let mut ids = BTreeSet::new();
     let items = match node.history(&filter) {
         Ok(items) => items,
-        Err(ClientError::Problem(_)) => return Ok(0),
+        Err(ClientError::Problem(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
     for item in items {
-        if let TimelineItem::Transition(transition) = item? {
+        let TimelineItem::Transition(transition) = item? else { continue };
+        if transition.to == REMOVED {
+            ids.remove(&transition.id);
+        } else {
             ids.insert(transition.id);
         }
     }
-    Ok(ids.len() as u64)
+    Ok(Some(ids.len() as u64))
 }
 
 /// The last transition of each instance from or to `primary`.

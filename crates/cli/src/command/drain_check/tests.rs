@@ -37,7 +37,7 @@ fn facts(is_drained: bool) -> DrainFacts {
         )]
         .into(),
         history_error: None,
-        recent_instances: 0,
+        recent_instances: Some(0),
     };
     if is_drained {
         facts.instances.retain(|instance| instance.role == RoleKind::Backup);

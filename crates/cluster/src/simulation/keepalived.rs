@@ -22,17 +22,16 @@ use super::{GROUPS, NODES};
 const ADVERT: Duration = Duration::from_secs(1);
 
 /// The longest time until another node holds the addresses.
-#[expect(dead_code, reason = "the property about verdicts of a drain will use it")]
 pub(super) const MASTER_DOWN: Duration = Duration::from_secs(4);
 
 /// The instances of all groups.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Vrrp {
     groups: Vec<VrrpGroup>,
     random: SeededRandom,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct VrrpGroup {
     /// `None` on a node without an instance of the group.
     instances: [Option<Instance>; NODES],
@@ -40,7 +39,7 @@ struct VrrpGroup {
     cuts: [[bool; NODES]; NODES],
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each of them changes alone")]
 struct Instance {
     priority: u8,
@@ -108,6 +107,33 @@ impl Vrrp {
             Instance { has_addresses: true, .. } => RoleKind::Primary,
             _ => RoleKind::Backup,
         })
+    }
+
+    /// Whether the keepalived of an instance runs.
+    pub(super) fn works(&self, instance: InstanceNumber) -> bool {
+        let instance = self.groups[instance.group].instances[instance.node].as_ref();
+        instance.is_some_and(|instance| instance.is_running)
+    }
+
+    /// Whether another node than this one has the addresses of a group.
+    fn is_held_beside(&self, group: usize, node: usize) -> bool {
+        let others = (0..NODES).filter(|other| *other != node);
+        let mut roles = others.map(|node| self.role(InstanceNumber { group, node }));
+        roles.any(|role| role == Some(RoleKind::Primary))
+    }
+
+    /// The groups of a node that no other node holds within [`MASTER_DOWN`] after keepalived was stopped there.
+    pub(super) fn unheld_after_stop(&self, node: usize, now: Instant) -> Vec<usize> {
+        let mut after = self.clone();
+        let of_node = |group: &usize| self.role(InstanceNumber { group: *group, node }).is_some();
+        let groups: Vec<usize> = (0..GROUPS).filter(of_node).collect();
+        for &group in &groups {
+            after.inject(InstanceNumber { group, node }, InstanceFault::Stop, now);
+        }
+        while let Some(at) = after.next_transition().filter(|at| *at <= now + MASTER_DOWN) {
+            after.step(at);
+        }
+        groups.into_iter().filter(|group| !after.is_held_beside(*group, node)).collect()
     }
 
     pub(super) fn next_transition(&self) -> Option<Instant> {

@@ -134,9 +134,16 @@ impl NodeSide {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The role of an instance, and whether its keepalived works.
+    pub(super) fn wanted(&self, group: usize) -> Option<(RoleKind, bool)> {
+        let roles = self.roles();
+        let wanted = roles.get(&format!("r{group}").parse::<InstanceId>().ok()?)?;
+        Some((wanted.record.role, wanted.record.keepalived == Some(true)))
+    }
+
     /// The main loop has found a role.
-    pub(super) fn set(&self, group: usize, role: RoleKind) {
-        let wanted = wanted(group, role);
+    pub(super) fn set(&self, group: usize, role: RoleKind, works: bool) {
+        let wanted = wanted(group, role, works);
         let instance: InstanceId = wanted.record.instance.parse().unwrap();
         self.roles().insert(instance.clone(), wanted);
         if let Some(handle) = self.handle().upgrade() {
@@ -227,7 +234,7 @@ impl ClusterObserver for NodeSide {
     }
 }
 
-fn wanted(group: usize, role: RoleKind) -> WantedRole {
+fn wanted(group: usize, role: RoleKind, works: bool) -> WantedRole {
     let instance = format!("r{group}");
     let bucket = Bucket::Router(instance.parse().unwrap());
     let record = RoleRecord {
@@ -250,7 +257,7 @@ fn wanted(group: usize, role: RoleKind) -> WantedRole {
         vrrp_version: Some(2),
         addresses: vec!["169.254.0.1/24".parse().unwrap()],
         adverts: ReceivedAdverts::Unknown,
-        keepalived: Some(true),
+        keepalived: Some(works),
         source: None,
         sync_group: None,
         findings: Vec::new(),

@@ -3,13 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use vipwatch_api::ClusterConnectionState;
+use tokio::time::Instant;
+use vipwatch_api::{
+    ClusterConnectionState, DrainQuestion, DrainVerdict, Timestamp, drain_check_of_cluster,
+};
 use vipwatch_core::FindingKind;
 
 use super::node::TARGET;
 use super::run::SimulatedCluster;
 use super::store::EtcdStore;
 use super::{NAMES, NODES, PREFIX};
+use crate::document;
 use crate::key::{Bucket, ClusterKey, KeySpace};
 use crate::record::{ClusterRecord, RoleRecord};
 use crate::session::ClusterHandle;
@@ -36,12 +40,40 @@ impl SimulatedCluster {
         self.network.state().content.judge_quiet(now);
     }
 
-    /// A further property, for which the sessions have no verdicts yet: if nothing fails between a verdict `ready` or
-    /// `drained` about a node and its stop, its addresses are held elsewhere within
-    /// [`MASTER_DOWN`](super::keepalived::MASTER_DOWN). `Action::Maintenance` is the place where the verdict is asked for, before the
-    /// node is stopped; [`Vrrp::role`](super::keepalived::Vrrp::role) says who holds an address.
-    #[expect(clippy::unused_self, reason = "the place of a further property")]
-    fn check_drain_verdicts(&self) {}
+    /// If nothing fails between a verdict `ready` or `drained` about a node and the stop of its keepalived, its addresses are
+    /// held elsewhere within [`MASTER_DOWN`](super::keepalived::MASTER_DOWN).
+    fn check_drain_verdicts(&mut self) {
+        let Some((_, reporter)) = self.running().find(|(_, handle)| handle.is_reporter()) else {
+            return;
+        };
+        let (view, basis) = (reporter.view(), reporter.basis());
+        let groups = document::groups(&view, basis.clone());
+        let nodes = document::nodes(&view, basis).items;
+        drop(view);
+        let mut failures = Vec::new();
+        for item in &nodes {
+            let Some(node) = NAMES.iter().position(|name| *name == item.node) else { continue };
+            for question in [DrainQuestion::Now, DrainQuestion::If] {
+                let check = drain_check_of_cluster(question, &groups, item, Timestamp::UNIX_EPOCH);
+                let is_yes = matches!(check.verdict, DrainVerdict::Drained | DrainVerdict::Ready);
+                if !is_yes {
+                    continue;
+                }
+                self.yes_verdicts += 1;
+                let unheld = self.vrrp.unheld_after_stop(node, Instant::now());
+                if !unheld.is_empty() {
+                    let verdict = check.verdict;
+                    failures.push(format!(
+                        "{} is {verdict:?}, and nobody takes over {unheld:?}",
+                        item.node
+                    ));
+                }
+            }
+        }
+        for failure in failures {
+            self.fail(&failure);
+        }
+    }
 
     fn running(&self) -> impl Iterator<Item = (usize, &ClusterHandle)> {
         (0..NODES).filter_map(|node| Some((node, self.nodes[node].handle()?)))

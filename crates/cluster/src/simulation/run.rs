@@ -24,6 +24,8 @@ pub(super) struct RunResult {
     pub(super) trace: String,
     /// The number of findings that were opened.
     pub(super) opened: usize,
+    /// The number of verdicts that a node can be taken down.
+    pub(super) yes_verdicts: usize,
 }
 
 /// Runs a seed on a runtime of its own.
@@ -55,6 +57,8 @@ pub(super) struct SimulatedCluster {
     pub(super) nodes: Vec<SimulatedNode>,
     /// When each node was stopped in an orderly way; `None` if it was not.
     stopped_at: [Option<u64>; NODES],
+    /// The number of verdicts that a node can be taken down.
+    pub(super) yes_verdicts: usize,
 }
 
 impl SimulatedCluster {
@@ -66,7 +70,8 @@ impl SimulatedCluster {
         tokio::spawn(async move { clock.run_clock().await });
         let vrrp = Vrrp::new(seed, start);
         let nodes = (0..NODES).map(|number| SimulatedNode::new(number, &network)).collect();
-        let mut cluster = Self { start, trace, network, vrrp, nodes, stopped_at: [None; NODES] };
+        let (stopped_at, yes_verdicts) = ([None; NODES], 0);
+        let mut cluster = Self { start, trace, network, vrrp, nodes, stopped_at, yes_verdicts };
         cluster.publish_all();
         for node in &mut cluster.nodes {
             node.start();
@@ -94,11 +99,12 @@ impl SimulatedCluster {
         let InstanceNumber { group, node } = instance;
         let Some(role) = self.vrrp.role(instance) else { return };
         let side = &self.nodes[node].side;
-        if side.wanted_roles().get(&format!("r{group}")) == Some(&role) {
+        let works = self.vrrp.works(instance);
+        if side.wanted(group) == Some((role, works)) {
             return;
         }
         self.trace.add(format_args!("keepalived {}: r{group} is {role:?}", super::NAMES[node]));
-        side.set(group, role);
+        side.set(group, role, works);
     }
 
     fn publish_all(&self) {
@@ -126,7 +132,8 @@ impl SimulatedCluster {
             node.kill();
         }
         let opened = self.network.state().content.opened;
-        RunResult { seed, failures, trace: self.trace.take(), opened }
+        let yes_verdicts = self.yes_verdicts;
+        RunResult { seed, failures, trace: self.trace.take(), opened, yes_verdicts }
     }
 
     /// Polls until the check is empty, for up to three seconds: heartbeats are always on their way.

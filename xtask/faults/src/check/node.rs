@@ -6,6 +6,8 @@ mod conditions;
 pub mod deliveries;
 mod transitions;
 
+pub(super) use conditions::obstacles;
+
 use super::findings::{Condition, FindingJudge, FindingSpan};
 use super::periods::Span;
 use super::recording::{RecordedNode, RecordedRun};

@@ -111,7 +111,11 @@ fn holds(name: &str, nodes: &[NodeState], min_backups: usize) -> Holds {
             backups.iter().map(|node| node.silence).min().unwrap_or(Holds::No)
         }
         // The domain has three nodes, also if the group has one member.
-        "cluster-too-few-backups" => Holds::of([claims == 1 && backups.len() < min_backups]),
+        "cluster-too-few-backups" => {
+            let least = backups.iter().filter(|node| node.obstacle == Holds::No).count();
+            let most = backups.iter().filter(|node| node.obstacle != Holds::Yes).count();
+            Holds::of([least, most].map(|ready| claims == 1 && ready < min_backups))
+        }
         "cluster-disagreement" => {
             live.iter().map(|node| node.difference).max().unwrap_or(Holds::No)
         }
@@ -130,8 +134,8 @@ mod tests {
     use super::*;
 
     fn node(presence: Presence, role: &'static str) -> NodeState {
-        let (silence, difference) = (Holds::No, Holds::No);
-        NodeState { presence, role, is_edited: false, silence, difference }
+        let (silence, difference, obstacle) = (Holds::No, Holds::No, Holds::No);
+        NodeState { presence, role, is_edited: false, silence, difference, obstacle }
     }
 
     #[test]
@@ -170,6 +174,15 @@ mod tests {
         for other in [Holds::No, Holds::Maybe, Holds::Yes] {
             let nodes = [backup(Holds::Yes), backup(other), lost];
             assert_eq!(holds("cluster-no-primary", &nodes, 1), other);
+        }
+    }
+
+    #[test]
+    fn a_backup_without_keepalived_is_no_backup() {
+        let primary = node(Presence::Live, "primary");
+        for obstacle in [Holds::No, Holds::Maybe, Holds::Yes] {
+            let backup = NodeState { obstacle, ..node(Presence::Live, "backup") };
+            assert_eq!(holds("cluster-too-few-backups", &[primary, backup], 1), obstacle);
         }
     }
 

@@ -3,7 +3,9 @@
 //! when etcd could not answer, what each host received, and what its node published.
 
 use super::reach::{NodeBreak, UnstablePeriod};
-use crate::check::periods::ActPeriod;
+use crate::check::findings::Condition;
+use crate::check::node::obstacles;
+use crate::check::periods::{ActPeriod, Holds};
 use crate::check::recording::RecordedRun;
 use crate::moment::{Micros, SECOND};
 use crate::setup::ClusterTimes;
@@ -12,6 +14,8 @@ use crate::{FaultsError, LabResult};
 /// A node has read and published the beginning or the end of the silence within this time: it reads its capture once a
 /// second, waits for one second more, and publishes a changed record within a second.
 pub const SILENCE_PUBLISHED: Micros = 3 * SECOND;
+/// A node publishes a changed finding within this time.
+const FINDING_PUBLISHED: Micros = SECOND;
 
 /// The facts about one node.
 #[derive(Debug, Clone, Default)]
@@ -20,7 +24,9 @@ pub struct HostFacts {
     /// When the configuration of keepalived had one more address; each with its beginning and its end.
     pub edits: Vec<(Micros, Micros)>,
     /// For each instance, the periods in which the host received no adverts.
-    pub silences: Vec<Vec<SilentPeriod>>,
+    pub silences: Vec<Vec<KnownPeriod>>,
+    /// For each instance, the periods in which a finding of the node says that a backup cannot take over.
+    pub obstacles: Vec<Vec<KnownPeriod>>,
     /// When the configuration of the node had the first instance in a group.
     pub grouped: Vec<ActPeriod>,
     /// When the host had a router.
@@ -35,17 +41,36 @@ pub struct HostFacts {
     pub stepped: Vec<ActPeriod>,
 }
 
-/// A period without adverts at a host.
+/// The period of a fact that a node publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SilentPeriod {
-    /// The node may know from here on that it receives none.
+pub struct KnownPeriod {
+    /// The node may know the fact from here on.
     pub possible: Micros,
-    /// The node has published it from here on; later than `end` if it need not.
+    /// The node has published the fact from here on; later than `end` if it need not.
     pub certain: Micros,
-    /// The next advert.
+    /// The end of the fact, such as the next advert.
     pub end: Micros,
-    /// The node has published that it receives adverts again.
+    /// The node has published the end of the fact.
     pub gone: Micros,
+}
+
+impl KnownPeriod {
+    /// The period of a node's finding.
+    fn of_finding(condition: &Condition) -> Self {
+        let published = |at: Option<Micros>| at.map_or(Micros::MAX, |at| at + FINDING_PUBLISHED);
+        Self {
+            possible: condition.start,
+            certain: published(condition.deadline),
+            end: condition.end,
+            gone: published(condition.close_by),
+        }
+    }
+
+    /// Whether the node publishes the fact at a time.
+    pub fn holds(&self, at: Micros) -> Holds {
+        let is_possible = self.possible <= at && at < self.gone;
+        Holds::of([is_possible, is_possible && self.certain <= at && at < self.end])
+    }
 }
 
 /// The life of the simulated node: from its registration to its removal.
@@ -136,6 +161,10 @@ impl HostFacts {
             breaks: run.breaks(host),
             edits,
             silences: silences.collect(),
+            obstacles: (0..run.setup.instances.len())
+                .map(|instance| obstacles(run, host, instance))
+                .map(|found| found.iter().map(KnownPeriod::of_finding).collect())
+                .collect(),
             grouped: between(("group", "set"), ("group", "remove")),
             routers: between(("router", "create"), ("router", "remove")),
             released: between(("router", "release"), ("router", "remove")),
@@ -158,7 +187,7 @@ fn silences(
     disturbed: &[Micros],
     interval: Micros,
     (start, end): (Micros, Micros),
-) -> Vec<SilentPeriod> {
+) -> Vec<KnownPeriod> {
     let mut periods = Vec::new();
     let (mut last, mut is_last) = (start, true);
     for (next, is_next_last) in adverts.chain([(end, true)]).filter(|(at, _)| *at > start) {
@@ -167,7 +196,7 @@ fn silences(
         let certain = between.max().unwrap_or(last) + 4 * interval + SILENCE_PUBLISHED;
         if next > possible {
             let gone = next + SILENCE_PUBLISHED;
-            periods.push(SilentPeriod { possible, certain, end: next, gone });
+            periods.push(KnownPeriod { possible, certain, end: next, gone });
         }
         last = next;
         is_last = is_next_last;
@@ -205,7 +234,7 @@ fn simulated(run: &RecordedRun) -> Vec<SimulatedLife> {
 mod tests {
     use super::*;
 
-    fn found(adverts: &[(Micros, bool)], disturbed: &[Micros]) -> Vec<SilentPeriod> {
+    fn found(adverts: &[(Micros, bool)], disturbed: &[Micros]) -> Vec<KnownPeriod> {
         let adverts = adverts.iter().map(|(at, is_last)| (at * SECOND, *is_last));
         silences(adverts, disturbed, SECOND, (0, 23 * SECOND))
     }
@@ -214,7 +243,7 @@ mod tests {
     fn a_silence_is_certain_after_the_master_down_interval() {
         let adverts = [(1, false), (2, false), (20, false), (22, false)];
         let (possible, certain) = (5 * SECOND, 9 * SECOND);
-        let long = SilentPeriod { possible, certain, end: 20 * SECOND, gone: 23 * SECOND };
+        let long = KnownPeriod { possible, certain, end: 20 * SECOND, gone: 23 * SECOND };
         let silent = found(&adverts[..3], &[]);
         assert_eq!(silent[1..], [long], "the first one is that before the first advert");
         let disturbed = found(&adverts, &[10 * SECOND]);

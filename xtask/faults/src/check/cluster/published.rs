@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::RecordedFacts;
+use super::facts::{KnownPeriod, RecordedFacts};
 use super::groups::LabGroup;
 use crate::check::periods::{ActPeriod, Holds, during};
 use crate::check::verdict::Strictness;
@@ -41,6 +41,8 @@ pub struct NodeState {
     pub silence: Holds,
     /// Whether the node publishes that its state file differs from the kernel.
     pub difference: Holds,
+    /// Whether the node publishes a finding that says that a backup cannot take over.
+    pub obstacle: Holds,
 }
 
 /// Times within which a node publishes a fact.
@@ -82,13 +84,16 @@ impl Published<'_> {
         let members = is_member.can_be(true).then(|| self.node_presence(node, at));
         let mut presences = members.unwrap_or_default();
         presences.extend(is_member.can_be(false).then_some(Presence::Absent));
+        let mut obstacle = Holds::No;
         let (roles, edit, silence, difference) = match group.instance() {
             _ if node == SIMULATED_NODE => {
                 (self.simulated_roles(at), Holds::No, Holds::No, Holds::No)
             }
             Some(instance) => {
-                let (edit, silence) =
-                    (self.edit(node, instance, at), self.silence(node, instance, at));
+                let host = &self.facts.hosts[node];
+                obstacle = self.known(node, host.obstacles.get(instance), at);
+                let silence = self.known(node, host.silences.get(instance), at);
+                let edit = self.edit(node, instance, at);
                 (self.roles(node, instance, at), edit, silence, Holds::No)
             }
             None => {
@@ -107,6 +112,7 @@ impl Published<'_> {
                     is_edited,
                     silence,
                     difference,
+                    obstacle,
                 }));
             }
         }
@@ -122,17 +128,13 @@ impl Published<'_> {
         life.map_or(BTreeSet::from([Presence::Absent]), |life| self.simulated_presence(life, at))
     }
 
-    /// Whether the node publishes that it receives no adverts of an instance.
-    fn silence(&self, node: usize, instance: usize, at: Micros) -> Holds {
+    /// Whether the node publishes a fact with these periods.
+    fn known(&self, node: usize, periods: Option<&Vec<KnownPeriod>>, at: Micros) -> Holds {
         // A node that has just connected has not published everything.
         if !self.has_published(node, at) {
             return Holds::Maybe;
         }
-        let periods = self.facts.hosts[node].silences.get(instance).into_iter().flatten();
-        let holds = periods.map(|period| {
-            let is_possible = period.possible <= at && at < period.gone;
-            Holds::of([is_possible, is_possible && period.certain <= at && at < period.end])
-        });
+        let holds = periods.into_iter().flatten().map(|period| period.holds(at));
         holds.max().unwrap_or(Holds::No)
     }
 
@@ -152,8 +154,9 @@ impl Published<'_> {
             );
             moments.extend(record.timeline.roles.iter().flatten().map(|span| span.start));
             moments.extend(host.edits.iter().flat_map(|(from, to)| [*from, *to]));
-            moments.extend(host.silences.iter().flatten().flat_map(|period| {
-                [period.possible, period.certain.min(period.end), period.end, period.gone]
+            let known = host.silences.iter().chain(&host.obstacles).flatten();
+            moments.extend(known.flat_map(|period| {
+                [period.possible, period.certain.min(period.end), period.end, period.gone.min(end)]
             }));
         }
         moments.extend(self.etcd_breaks().flat_map(|(from, to)| [from, to]));

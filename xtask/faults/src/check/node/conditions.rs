@@ -79,6 +79,27 @@ impl Changes {
     }
 }
 
+/// Findings that say that a backup cannot take over.
+const OBSTACLES: [&str; 5] = [
+    "keepalived-crash-loop",
+    "keepalived-fault",
+    "keepalived-frozen",
+    "keepalived-gone",
+    "keepalived-vrrp-child-missing",
+];
+
+/// The conditions of one node under which a backup of an instance cannot take over.
+pub(in crate::check) fn obstacles(
+    run: &RecordedRun,
+    node: usize,
+    instance: usize,
+) -> Vec<Condition> {
+    let subject = NodeInstance { run, node, instance }.subject();
+    let mut all = of_node(run, node);
+    all.retain(|condition| condition.subject == subject && OBSTACLES.contains(&condition.name));
+    all
+}
+
 /// All conditions of one node.
 pub(super) fn of_node(run: &RecordedRun, node: usize) -> Vec<Condition> {
     let mut all = Vec::new();

@@ -2,7 +2,7 @@
 //! Recordings that are written by hand: 100 seconds with three nodes, node 0 primary; a fault from 30 s to 50 s.
 
 use super::*;
-use crate::check::cluster::facts::{HostFacts, SilentPeriod, SimulatedLife};
+use crate::check::cluster::facts::{HostFacts, KnownPeriod, SimulatedLife};
 use crate::check::cluster::published::PublishTimes;
 use crate::check::cluster::reach::{NodeBreak, UnstablePeriod};
 use crate::check::periods::ActPeriod;
@@ -254,7 +254,7 @@ fn a_lost_primary_is_no_primary_if_no_backup_receives_adverts() {
     };
     assert_eq!(lost(&facts, &[]), [""; 0]);
     assert_eq!(lost(&facts, &[(45.0, Some(50.5))]), ["finding-without-fault"], "it may advertise");
-    let silent = SilentPeriod {
+    let silent = KnownPeriod {
         possible: 33 * SECOND,
         certain: 37 * SECOND,
         end: 50 * SECOND,

@@ -110,6 +110,8 @@ fn environment(suite: Suite, is_full: bool) -> Result<Vec<(&'static str, PathBuf
     Ok(match suite {
         Suite::Netns => vec![
             ("VIPWATCH_SCHEMATHESIS", provision::schemathesis()?),
+            // The linter's environment has ansible-core.
+            ("VIPWATCH_ANSIBLE", provision::ansible_lint()?),
             (provision::keepalived::VERSIONS, provision::keepalived::versions(is_full)?),
         ],
         Suite::Neutron => vec![

@@ -115,6 +115,29 @@ fn two_primaries_are_reported_once_to_a_webhook_of_the_cluster() {
     assert_eq!(bodies[0]["cluster"]["nodes"], serde_json::json!(["a", "b"]));
 }
 
+#[test]
+fn a_node_without_instances_reports_if_only_it_has_a_target() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let server = HttpServer::new(&[]);
+    let [a, b] = ["a", "b"].map(|name| ClusterNode::new(&lab, name, &etcd.endpoints(), ""));
+    let c = ClusterNode::new(&lab, "c", &etcd.endpoints(), "");
+    let (config, _instance) = c.config.split_once("[[instance]]").unwrap();
+    c.fixture.configure(&format!("{config}{}", webhook("operations", &server)));
+    for node in [&a, &b] {
+        node.netns.ip(ADD);
+    }
+    let (_process_a, _process_b) = (a.start(), b.start());
+    a.wait_for_finding("cluster-two-primaries");
+    let _process_c = c.start();
+    let is_open = |body: &Value| body["finding"]["name"] == "cluster-two-primaries";
+    wait_showing(
+        "the notification",
+        || c.fixture.log(),
+        || server.accepted_bodies().iter().any(is_open).then_some(()),
+    );
+}
+
 /// A webhook for findings.
 fn webhook(name: &str, server: &HttpServer) -> String {
     let url = &server.url;

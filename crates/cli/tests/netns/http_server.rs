@@ -32,7 +32,12 @@ struct Shared {
 impl HttpServer {
     /// A server that uses up `statuses`, the last one first, and then answers 200.
     pub(crate) fn new(statuses: &[u16]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::on("127.0.0.1", statuses)
+    }
+
+    /// As [`Self::new`], on an address of the calling thread's network namespace.
+    pub(crate) fn on(host: &str, statuses: &[u16]) -> Self {
+        let listener = TcpListener::bind((host, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("http://{address}/vip?secret");
         let shared =

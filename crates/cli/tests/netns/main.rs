@@ -37,6 +37,7 @@ mod keepalived_findings;
 mod latency;
 mod links;
 mod log;
+mod maintenance;
 mod metrics;
 mod missing;
 mod monitors;

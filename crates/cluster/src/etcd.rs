@@ -19,7 +19,7 @@ pub use self::error::{EtcdError, EtcdErrorKind};
 pub use self::settings::{ClientCertificate, EtcdLogin, EtcdPassword, EtcdSettings, PasswordError};
 
 pub(crate) use self::endpoints::EndpointOrder;
-pub(crate) use self::kv::{EtcdPosition, prefix_end};
+pub(crate) use self::kv::{EtcdPosition, KeyPage, prefix_end};
 pub use self::kv::{MAX_OPERATIONS, RangePage, RangeValues, ReadLimit, TxnResult};
 pub use self::lease::{LeaseId, LeaseStream};
 pub use self::watch::{WatchId, WatchMessage, Watcher};

@@ -19,6 +19,7 @@ mod lost_node;
 mod neutron;
 mod node_condition;
 mod open;
+mod returned;
 mod schedule;
 mod track;
 
@@ -31,7 +32,7 @@ use vipwatch_core::flapping::FLAP_SPAN;
 use vipwatch_core::{FindingKind, InstanceId, Moment};
 
 use self::condition::{
-    ConditionContext, FindingCondition, absent_claims, advert_interval, conditions,
+    ConditionContext, FindingCondition, absent_claims, advert_interval, conditions, gone_claims,
     unconfirmed_claims,
 };
 use self::grouped::GroupedFindings;
@@ -39,7 +40,8 @@ use self::lost_node::LostNodes;
 use self::neutron::NeutronAnswers;
 use self::node_condition::NodeCondition;
 pub(crate) use self::open::FindingBasis;
-use self::open::{ClusterFindingSubject, OpenClusterFindings, SettledCondition};
+use self::open::{AwayNodes, ClusterFindingSubject, OpenClusterFindings, SettledCondition};
+use self::returned::ReturnedNodes;
 use self::schedule::EvaluationSchedule;
 use self::track::{BucketTrack, GroupTrack, Unconfirmed};
 use crate::group::{Group, GroupMember, SharedAddresses};
@@ -141,6 +143,7 @@ pub struct Evaluator {
     buckets: BTreeMap<Bucket, BucketTrack>,
     lost: LostNodes,
     grouped: GroupedFindings,
+    returned: ReturnedNodes,
     unconfirmed: Unconfirmed,
     schedule: EvaluationSchedule,
     shared: SharedAddresses,
@@ -173,6 +176,7 @@ impl Evaluator {
             buckets: BTreeMap::new(),
             lost: LostNodes::default(),
             grouped: GroupedFindings::default(),
+            returned: ReturnedNodes::default(),
             unconfirmed: Unconfirmed::default(),
             schedule: EvaluationSchedule::default(),
             shared: SharedAddresses::default(),
@@ -228,7 +232,12 @@ impl Evaluator {
     /// stale.
     pub fn next_check(&self) -> Option<Moment> {
         self.connected?;
-        let times = [self.schedule.next(), self.lost.next_check(), self.grouped.next_check()];
+        let times = [
+            self.schedule.next(),
+            self.lost.next_check(),
+            self.grouped.next_check(),
+            self.returned.next_check(),
+        ];
         times.into_iter().flatten().min()
     }
 
@@ -246,11 +255,10 @@ impl Evaluator {
         self.silence_serial = view.silence_serial();
         let silences = are_silences_new.then(|| view.silence_index());
         let grace_end = connected + self.settings.lease;
-        let mut conditions = self.lost.evaluate(view, time.now, grace_end, &self.settings);
-        let away = self.nodes_away(view, &conditions, silences.as_ref());
-        self.open.set_causes(silences, away, view, &mut changes);
-        let without_backups = self.open.parts(FindingKind::ClusterTooFewBackups);
-        lost_node::add_groups(&mut conditions, &without_backups);
+        let conditions = self.lost.evaluate(view, time.now, grace_end, &self.settings);
+        let nodes = self.nodes_away(view, &conditions, silences.as_ref());
+        let returned = self.returned.update(&nodes, time.now, self.settings.lease);
+        self.open.set_causes(silences, AwayNodes { nodes, returned }, view, &mut changes);
         let kind = FindingKind::ClusterNodeLost;
         self.open.update_nodes(kind, conditions, view, time, &mut changes);
         for bucket in self.buckets_to_evaluate(view, time.now, is_new_connection) {
@@ -384,6 +392,7 @@ impl Evaluator {
         now: Moment,
     ) -> Vec<SettledCondition> {
         track.count_claimants(group, now);
+        track.note_members(group);
         let own_flapping = track.flapping_since(now);
         let flapping_since = own_flapping.or_else(|| self.continued_flapping(group, now));
         if let Some(since) = flapping_since {
@@ -391,7 +400,9 @@ impl Evaluator {
         }
         let is_flapping = flapping_since.is_some();
         let (settings, has_two_nodes) = (&self.settings, self.has_two_nodes);
-        let context = ConditionContext { settings, has_two_nodes, is_flapping };
+        let (succeeded, left) = track.former_nodes();
+        let (succeeded, left) = (succeeded.as_slice(), left.as_slice());
+        let context = ConditionContext { settings, has_two_nodes, is_flapping, succeeded, left };
         let mut conditions = conditions(group, context);
         let two_primaries =
             ClusterFindingSubject::group(FindingKind::ClusterTwoPrimaries, &group.id);
@@ -404,14 +415,20 @@ impl Evaluator {
         } else {
             conditions.extend(self.absent_claims(group, track, now));
         }
-        conditions.extend(self.unproved_end(group, &conditions, now));
+        let unproved = self.unproved_end(group, &conditions, track, now);
+        let without_primary = self.primary_is_away(group, &conditions, track, now);
         track.keep_pending(&conditions, now);
+        // While nodes may come back that have lost etcd too, no absence counts.
+        let grace_end = self.connected.unwrap_or(now) + self.settings.lease;
         let advert = advert_interval(group);
         let mut settled = Vec::new();
         for condition in conditions {
             let subject = ClusterFindingSubject::group(condition.kind, &group.id);
             let since = track.pending_since(condition.kind, now);
-            let due = since + self.settings.settle_of(condition.kind, advert);
+            let mut due = since + self.settings.settle_of(condition.kind, advert);
+            if !condition.absent.is_empty() {
+                due = due.max(grace_end);
+            }
             // The missing confirmation of a claim leads to an evaluation of its own.
             let is_certain = match condition.kind {
                 FindingKind::ClusterTwoPrimaries => !group.confirmed_claims().is_empty(),
@@ -426,6 +443,8 @@ impl Evaluator {
                 settled.push(SettledCondition { condition, is_evaluated });
             }
         }
+        settled.extend(unproved);
+        settled.extend(without_primary);
         settled.extend(self.neutron_condition(group, now));
         settled
     }
@@ -437,22 +456,60 @@ impl Evaluator {
         &mut self,
         group: &Group,
         conditions: &[FindingCondition],
+        track: &mut GroupTrack,
         now: Moment,
-    ) -> Option<FindingCondition> {
+    ) -> Option<SettledCondition> {
         let subject = ClusterFindingSubject::group(FindingKind::ClusterNoPrimary, &group.id);
-        let open = self.open.condition(&subject)?;
-        let holds = conditions.iter().any(|condition| condition.kind == open.kind);
+        let condition = self.open.condition(&subject)?;
+        let holds = conditions.iter().any(|one| one.kind == condition.kind);
         let is_held = group.claims().any(|claim| claim.seen != Some(0));
-        let mut live = group.members.iter().filter(|member| member.is_live());
         let is_heard = group.members.iter().any(GroupMember::hears_primary);
-        if holds || is_held || is_heard || live.next().is_none() || !group.ambiguities.is_empty() {
+        if holds || is_held || is_heard || !group.ambiguities.is_empty() {
             return None;
+        }
+        if group.members.iter().any(GroupMember::is_live) {
+            track.forget_absence();
+        } else {
+            // Nobody is there to say so: the group may come back within a lease.
+            let end = track.absent_since(now) + self.settings.lease;
+            if end <= now {
+                return None;
+            }
+            self.schedule.add(end, &group.bucket);
         }
         if group.claims().next().is_some() {
             // A heartbeat changes no role.
             self.schedule.add(now + CONFIRMATION_RETRY, &group.bucket);
         }
-        Some(open)
+        // The words of a finding that only an earlier reporter has found may be those of any client of etcd.
+        Some(SettledCondition { condition, is_evaluated: self.open.is_evaluated(&subject) })
+    }
+
+    /// An open finding that a group has too few backups continues for one lease after the primary's node has gone: a restart
+    /// gives it no backup.
+    fn primary_is_away(
+        &mut self,
+        group: &Group,
+        conditions: &[FindingCondition],
+        track: &mut GroupTrack,
+        now: Moment,
+    ) -> Option<SettledCondition> {
+        let subject = ClusterFindingSubject::group(FindingKind::ClusterTooFewBackups, &group.id);
+        let condition = self.open.condition(&subject)?;
+        let holds = conditions.iter().any(|one| one.kind == condition.kind);
+        if gone_claims(group).next().is_none() {
+            track.forget_absence();
+            return None;
+        }
+        if holds || group.claims().next().is_some() {
+            return None;
+        }
+        let end = track.absent_since(now) + self.settings.lease;
+        if end <= now {
+            return None;
+        }
+        self.schedule.add(end, &group.bucket);
+        Some(SettledCondition { condition, is_evaluated: self.open.is_evaluated(&subject) })
     }
 
     /// The claims of an open split that nobody can confirm or deny: they continue for one lease after a node has gone.

@@ -425,6 +425,11 @@ impl ClusterView {
         self.keys_below(prefix, &KeyRange::of_prefix(&self.keys, prefix))
     }
 
+    /// Whether there were so many ignored keys that the view does not know all of them.
+    pub(crate) fn has_forgotten_keys(&self) -> bool {
+        self.gone.has_forgotten()
+    }
+
     /// The revision of the last known change of a key, also of its deletion; `None` if the view has no change of it.
     pub(crate) fn last_revision(&self, key: &str) -> Option<i64> {
         let stored = self.last_value(key);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading ranges of keys at one revision, and transactions.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use super::messages::{
@@ -67,6 +66,23 @@ pub struct RangePage {
     pub values: Vec<StoredValue>,
     /// The number of keys of the range after them.
     pub left: u64,
+}
+
+/// A part of a range without its values.
+#[derive(Debug)]
+pub(crate) struct KeyPage {
+    /// The keys in their order, with their revisions.
+    pub(crate) keys: Vec<(String, i64)>,
+    /// Whether the range has no more keys.
+    pub(crate) is_last: bool,
+}
+
+impl KeyPage {
+    fn of(answer: RangeResponse) -> Self {
+        let is_last = !answer.more || answer.kvs.is_empty();
+        let keys = answer.kvs.into_iter().map(|entry| (text(entry.key), entry.mod_revision));
+        Self { keys: keys.collect(), is_last }
+    }
 }
 
 impl EtcdConnection {
@@ -210,32 +226,61 @@ impl EtcdConnection {
         Ok(answer.responses.into_iter().filter_map(|answer| answer.response_range))
     }
 
-    /// Reads the keys of many prefixes at one revision, without their values, with few requests. `range` gets each prefix with
-    /// its keys and their revisions.
+    /// Reads the keys of many prefixes at one revision, without their values, in pages and with few requests.
     pub(crate) async fn read_keys(
         &self,
         prefixes: &[String],
         revision: i64,
-        mut range: impl FnMut(&str, BTreeMap<String, i64>),
+        mut page: impl FnMut(&str, KeyPage),
     ) -> Result<(), EtcdError> {
-        for batch in prefixes.chunks(MAX_OPERATIONS) {
-            let read =
-                |prefix: &String| RequestOp::range(keys(prefix.as_bytes(), prefix, revision));
+        let mut batches: Vec<&[String]> = prefixes.chunks(MAX_OPERATIONS).rev().collect();
+        while let Some(batch) = batches.pop() {
+            let read = |prefix: &String| {
+                RequestOp::range(keys(prefix.as_bytes(), prefix, revision, KEY_PAGE))
+            };
             let success = batch.iter().map(read).collect();
-            let txn = TxnRequest { success, ..TxnRequest::default() };
-            let answers = self.call("a read", txn).await?.responses.into_iter();
-            for (prefix, mut answer) in
-                batch.iter().zip(answers.filter_map(|answer| answer.response_range))
-            {
-                let mut found = BTreeMap::new();
-                loop {
-                    let next = answer_end(&answer.kvs).filter(|_| answer.more);
-                    found.extend(answer.kvs.into_iter().map(|kv| (text(kv.key), kv.mod_revision)));
-                    let Some(next) = next else { break };
-                    answer = self.call("a read", keys(&next, prefix, revision)).await?;
+            match self.call("a read", TxnRequest { success, ..TxnRequest::default() }).await {
+                Ok(answer) => {
+                    let ranges = answer.responses.into_iter().filter_map(|it| it.response_range);
+                    for (prefix, answer) in batch.iter().zip(ranges) {
+                        let next = answer_end(&answer.kvs).filter(|_| answer.more);
+                        page(prefix, KeyPage::of(answer));
+                        self.read_rest_keys(prefix, next, revision, &mut page).await?;
+                    }
                 }
-                range(prefix, found);
+                Err(EtcdError::TooLong { .. }) if batch.len() > 1 => {
+                    let (first, second) = batch.split_at(batch.len() / 2);
+                    batches.extend([second, first]);
+                }
+                Err(EtcdError::TooLong { .. }) => {
+                    let begin = Some(batch[0].as_bytes().to_vec());
+                    self.read_rest_keys(&batch[0], begin, revision, &mut page).await?;
+                }
+                Err(error) => return Err(error),
             }
+        }
+        Ok(())
+    }
+
+    /// Reads the keys of a prefix from `next` on. A page that is too long is read again in smaller ones.
+    async fn read_rest_keys(
+        &self,
+        prefix: &str,
+        mut next: Option<Vec<u8>>,
+        revision: i64,
+        page: &mut impl FnMut(&str, KeyPage),
+    ) -> Result<(), EtcdError> {
+        let mut limit = KEY_PAGE;
+        while let Some(begin) = &next {
+            let answer = match self.call("a read", keys(begin, prefix, revision, limit)).await {
+                Err(EtcdError::TooLong { .. }) if limit > 1 => {
+                    limit = (limit / 8).max(1);
+                    continue;
+                }
+                answer => answer?,
+            };
+            next = answer_end(&answer.kvs).filter(|_| answer.more);
+            page(prefix, KeyPage::of(answer));
         }
         Ok(())
     }
@@ -301,8 +346,8 @@ fn range(begin: &[u8], end: &[u8], limit: i64) -> RangeRequest {
 }
 
 /// A read of the keys with a prefix from `begin` on, without their values.
-fn keys(begin: &[u8], prefix: &str, revision: i64) -> RangeRequest {
-    let range = range(begin, &prefix_end(prefix), KEY_PAGE);
+fn keys(begin: &[u8], prefix: &str, revision: i64, limit: i64) -> RangeRequest {
+    let range = range(begin, &prefix_end(prefix), limit);
     RangeRequest { revision, keys_only: true, ..range }
 }
 

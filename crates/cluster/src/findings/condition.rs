@@ -9,10 +9,10 @@ use std::time::Duration;
 use vipwatch_core::FindingKind;
 use vipwatch_core::finding::FindingEvidence;
 
-pub(super) use self::claims::{absent_claims, unconfirmed_claims};
+pub(super) use self::claims::{absent_claims, gone_claims, unconfirmed_claims};
 use super::{EvaluatorSettings, evidence};
 use crate::group::{Ambiguity, Group, GroupMember};
-use crate::key::RoleKey;
+use crate::key::{ClusterName, RoleKey};
 use crate::record::{Confidence, FindingRecord};
 
 /// A condition that holds.
@@ -93,6 +93,10 @@ pub(super) struct ConditionContext<'a> {
     pub(super) has_two_nodes: bool,
     /// Whether the claimants of the group have changed too often.
     pub(super) is_flapping: bool,
+    /// The absent nodes whose addresses a live node has taken over since.
+    pub(super) succeeded: &'a [ClusterName],
+    /// The nodes that were members, and have no instance in the group any more.
+    pub(super) left: &'a [ClusterName],
 }
 
 /// The maximum number of reasons in the text of an ambiguous group.
@@ -118,7 +122,7 @@ pub(super) fn conditions(group: &Group, context: ConditionContext<'_>) -> Vec<Fi
     }
     let mut conditions = Vec::new();
     conditions.extend(claims::two_primaries(group));
-    conditions.extend(claims::no_primary(group));
+    conditions.extend(claims::no_primary(group, context));
     conditions.extend(claims::too_few_backups(group, context));
     if context.is_flapping {
         conditions.push(claims::flapping(group));

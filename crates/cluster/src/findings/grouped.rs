@@ -9,6 +9,7 @@ use vipwatch_core::{FindingKind, Moment, first_of};
 use super::EvaluatorSettings;
 use super::condition::FindingCondition;
 use super::node_condition::NodeCondition;
+use super::open::FindingParts;
 use crate::key::ClusterName;
 use crate::record::Confidence;
 
@@ -31,21 +32,21 @@ impl GroupedFindings {
     /// The conditions of these nodes, each with its groups. A finding waits for the settle time, in which further groups come.
     pub(super) fn evaluate(
         &mut self,
-        nodes: BTreeMap<ClusterName, Vec<String>>,
+        nodes: BTreeMap<ClusterName, FindingParts>,
         now: Moment,
         settings: &EvaluatorSettings,
     ) -> Vec<NodeCondition> {
         self.since.retain(|node, _| nodes.contains_key(node));
         self.next = None;
         let mut conditions = Vec::new();
-        for (node, groups) in nodes {
+        for (node, parts) in nodes {
             let due = *self.since.entry(node.clone()).or_insert(now) + settings.settle;
-            let is_settled = due <= now;
-            if !is_settled {
+            let is_settled = due <= now && parts.is_evaluated;
+            if due > now {
                 self.next = Some(self.next.map_or(due, |next| next.min(due)));
             }
             conditions.push(NodeCondition {
-                condition: condition(&node, &groups),
+                condition: condition(&node, &parts.groups),
                 node,
                 is_settled,
             });

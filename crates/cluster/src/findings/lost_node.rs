@@ -9,6 +9,7 @@ use vipwatch_core::{Moment, first_of};
 use super::EvaluatorSettings;
 use super::condition::FindingCondition;
 use super::node_condition::NodeCondition;
+use crate::group::GroupMember;
 use crate::key::ClusterName;
 use crate::record::Confidence;
 use crate::view::{ClusterView, NodeView};
@@ -29,6 +30,8 @@ struct LostNode {
     since: Option<Moment>,
     /// When the finding is opened; `None` if it was.
     due: Option<Moment>,
+    /// What its groups miss, as the end of a sentence; `None` before the finding is opened.
+    groups: Option<String>,
 }
 
 impl LostNodes {
@@ -53,36 +56,48 @@ impl LostNodes {
         let mut before = std::mem::take(&mut self.nodes);
         let mut conditions = Vec::new();
         for node in view.nodes().filter(is_lost) {
-            let known = before.remove(node.name).and_then(|lost| lost.since);
-            let since = known.unwrap_or(now);
+            let known = before.remove(node.name);
+            let since = known.as_ref().and_then(|lost| lost.since).unwrap_or(now);
             let settle =
                 settings.settle_of(FindingKind::ClusterNodeLost, std::time::Duration::ZERO);
             let due = (since + settle).max(grace_end);
             let is_settled = due <= now;
             let next = (!is_settled).then_some(due);
-            self.nodes.insert(node.name.clone(), LostNode { since: Some(since), due: next });
-            let condition = condition(&node);
+            let groups = known.and_then(|lost| lost.groups);
+            let groups =
+                groups.or_else(|| is_settled.then(|| groups_of(view, node.name, settings)));
+            let mut condition = condition(&node);
+            condition.text.extend(groups.as_deref());
+            let lost = LostNode { since: Some(since), due: next, groups };
+            self.nodes.insert(node.name.clone(), lost);
             conditions.push(NodeCondition { node: node.name.clone(), is_settled, condition });
         }
         conditions
     }
 }
 
-/// Adds the groups that lack a backup without a lost node: their findings are a part of its own.
-pub(super) fn add_groups(
-    conditions: &mut [NodeCondition],
-    groups: &BTreeMap<ClusterName, Vec<String>>,
-) {
-    for NodeCondition { node, condition, .. } in conditions {
-        if let Some(groups) = groups.get(node) {
-            let text = format!(
-                "; groups with too few backups without it: {}: {}",
-                groups.len(),
-                first_of(groups, MAX_NAMES, ", ")
-            );
-            condition.text.push_str(&text);
+/// The groups that miss a lost node: their findings are a part of its own.
+fn groups_of(view: &ClusterView, name: &ClusterName, settings: &EvaluatorSettings) -> String {
+    let (mut held, mut without_backup) = (Vec::new(), Vec::new());
+    let wanted = usize::try_from(settings.min_backups).unwrap_or(usize::MAX);
+    for bucket in view.buckets_of_node(name) {
+        for group in view.groups_of(&bucket) {
+            let Some(lost) = group.members.iter().find(|member| member.node == *name) else {
+                continue;
+            };
+            if lost.has_claim() {
+                held.push(group.id);
+            } else if group.members.iter().filter(|it| GroupMember::is_ready(it)).count() < wanted {
+                without_backup.push(group.id);
+            }
         }
     }
+    let listed = |what: &str, groups: &[String]| match groups.len() {
+        0 => String::new(),
+        count => format!("; {what}: {count}: {}", first_of(groups, MAX_NAMES, ", ")),
+    };
+    listed("groups of which it was the primary", &held)
+        + &listed("groups with too few backups without it", &without_backup)
 }
 
 fn is_lost(node: &NodeView<'_>) -> bool {

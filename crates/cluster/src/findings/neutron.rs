@@ -127,6 +127,10 @@ fn condition(group: &Group, answer: &NeutronAnswer) -> FindingCondition {
     let mut nodes: Vec<String> =
         members.filter(|node| primary.contains(node) || active.contains(node)).collect();
     nodes.dedup();
+    // Neutron still has a host as active that is away.
+    let absent = group.members.iter().filter(|it| !it.is_live());
+    let absent = absent.map(|it| it.node.to_string()).filter(|node| active.contains(node));
+    let absent = absent.collect();
     let hosts = answer.hosts().iter().take(MAX_HOSTS);
     let mut evidence: Vec<String> =
         hosts.map(|host| format!("Neutron has {} as {}", host.host, host.state)).collect();
@@ -140,6 +144,6 @@ fn condition(group: &Group, answer: &NeutronAnswer) -> FindingCondition {
         evidence,
         basis: Vec::new(),
         about: None,
-        absent: Vec::new(),
+        absent,
     }
 }

@@ -55,17 +55,19 @@ struct OpenFinding {
     is_evaluated: bool,
     /// What its opening rests on.
     basis: Vec<FindingBasis>,
-    /// The nodes that it is about, if they are not all that it names.
-    about: Vec<String>,
+    /// The nodes that it is about; `None` for all that it names.
+    about: Option<Vec<String>>,
     /// The nodes whose absence causes it.
     absent: Vec<String>,
 }
 
 impl OpenFinding {
-    /// The node that it is a part of: each node whose absence causes it has a finding of its own.
-    fn part_of(&self, away: &BTreeSet<String>) -> Option<String> {
-        let is_away = self.absent.iter().all(|node| away.contains(node));
-        self.absent.first().filter(|_| is_away).cloned()
+    /// The node that it is a part of: each node whose absence causes it has a finding of its own. A node that has just come
+    /// back may end it at once.
+    fn part_of(&self, away: &AwayNodes) -> Option<String> {
+        let is_away = self.absent.iter().all(|node| away.nodes.contains(node));
+        let returned = self.record.part_of.as_ref().filter(|node| away.returned.contains(*node));
+        self.absent.first().filter(|_| is_away).or(returned).cloned()
     }
 
     /// The silence that covers it.
@@ -74,7 +76,7 @@ impl OpenFinding {
         if self.record.name == FindingKind::ClusterGroupsWithoutPrimary.name() {
             return None;
         }
-        let about = if self.about.is_empty() { &self.record.nodes } else { &self.about };
+        let about = self.about.as_ref().unwrap_or(&self.record.nodes);
         silences.covering(self.record.group.as_deref(), about).cloned()
     }
 }
@@ -86,10 +88,6 @@ pub(crate) enum FindingBasis {
     Role { key: RoleKey, mod_revision: i64 },
     /// The node has been alive since this revision.
     Node { name: ClusterName, create_revision: i64 },
-}
-
-fn about(condition: &FindingCondition) -> Vec<String> {
-    condition.about.clone().unwrap_or_default()
 }
 
 /// The keys of the members of a condition.
@@ -114,6 +112,23 @@ pub(super) struct SettledCondition {
     pub(super) is_evaluated: bool,
 }
 
+/// The nodes that stand for the findings of their groups.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct AwayNodes {
+    /// Those that are away, and have a finding of their own or are silenced.
+    pub(super) nodes: BTreeSet<String>,
+    /// Those that came back a moment ago.
+    pub(super) returned: BTreeSet<String>,
+}
+
+/// The groups whose findings are a part of that of a node.
+#[derive(Debug, Default)]
+pub(super) struct FindingParts {
+    pub(super) groups: Vec<String>,
+    /// Whether this evaluator has found one of them itself.
+    pub(super) is_evaluated: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct OpenClusterFindings {
     reporter: String,
@@ -122,8 +137,7 @@ pub(super) struct OpenClusterFindings {
     duplicates: Vec<FindingRecord>,
     /// The silences in force.
     silences: SilenceIndex,
-    /// The nodes that are away and have a finding of their own, or are silenced.
-    away: BTreeSet<String>,
+    away: AwayNodes,
     /// The maximum number of findings.
     limit: usize,
     /// The number of findings that this evaluator has opened, so that each has an id of its own.
@@ -143,7 +157,7 @@ impl OpenClusterFindings {
             match findings.entry(subject) {
                 Entry::Vacant(entry) => {
                     let (is_continued, is_evaluated) = (true, false);
-                    let (basis, about, absent) = (Vec::new(), Vec::new(), Vec::new());
+                    let (basis, about, absent) = (Vec::new(), None, Vec::new());
                     entry.insert(OpenFinding {
                         record,
                         is_continued,
@@ -157,7 +171,7 @@ impl OpenClusterFindings {
             }
         }
         let (reporter, silences) = (reporter.to_string(), SilenceIndex::default());
-        let away = BTreeSet::new();
+        let away = AwayNodes::default();
         Self { reporter, findings, duplicates, silences, away, limit, opened: 0 }
     }
 
@@ -176,7 +190,7 @@ impl OpenClusterFindings {
     pub(super) fn set_causes(
         &mut self,
         silences: Option<SilenceIndex>,
-        away: BTreeSet<String>,
+        away: AwayNodes,
         view: &ClusterView,
         changes: &mut Vec<ClusterFindingChange>,
     ) {
@@ -202,13 +216,15 @@ impl OpenClusterFindings {
     }
 
     /// The groups with a finding of this kind, by the node that the finding is a part of.
-    pub(super) fn parts(&self, wanted: FindingKind) -> BTreeMap<ClusterName, Vec<String>> {
-        let mut nodes: BTreeMap<ClusterName, Vec<String>> = BTreeMap::new();
+    pub(super) fn parts(&self, wanted: FindingKind) -> BTreeMap<ClusterName, FindingParts> {
+        let mut nodes: BTreeMap<ClusterName, FindingParts> = BTreeMap::new();
         for (subject, finding) in &self.findings {
             let ClusterFindingSubject::Group { id, kind } = subject else { continue };
             let node = finding.record.part_of.as_ref().and_then(|node| node.parse().ok());
             if let Some(node) = node.filter(|_| *kind == wanted) {
-                nodes.entry(node).or_default().push(id.clone());
+                let parts = nodes.entry(node).or_default();
+                parts.groups.push(id.clone());
+                parts.is_evaluated |= finding.is_evaluated;
             }
         }
         nodes
@@ -229,7 +245,7 @@ impl OpenClusterFindings {
 
     /// The content of an open finding; `None` if it is not open.
     pub(super) fn condition(&self, subject: &ClusterFindingSubject) -> Option<FindingCondition> {
-        let record = &self.findings.get(subject)?.record;
+        let OpenFinding { record, about, absent, .. } = self.findings.get(subject)?;
         Some(FindingCondition {
             kind: FindingKind::from_name(&record.name)?,
             confidence: record.confidence,
@@ -237,9 +253,14 @@ impl OpenClusterFindings {
             text: record.text.clone(),
             evidence: record.evidence.clone(),
             basis: Vec::new(),
-            about: None,
-            absent: Vec::new(),
+            about: about.clone(),
+            absent: absent.clone(),
         })
+    }
+
+    /// Whether this evaluator has found an open finding itself.
+    pub(super) fn is_evaluated(&self, subject: &ClusterFindingSubject) -> bool {
+        self.findings.get(subject).is_some_and(|finding| finding.is_evaluated)
     }
 
     /// What the opening of a finding rests on.
@@ -332,8 +353,8 @@ impl OpenClusterFindings {
             if is_full {
                 return None;
             }
-            let (basis, about) = (basis(&condition.basis, view), about(&condition));
-            let absent = condition.absent.clone();
+            let (about, absent) = (condition.about.clone(), condition.absent.clone());
+            let basis = basis(&condition.basis, view);
             let record = self.new_record(&subject, condition, view, time);
             let (is_continued, is_evaluated) = (false, true);
             let mut finding =
@@ -354,7 +375,7 @@ impl OpenClusterFindings {
             return None;
         }
         finding.basis = basis(&condition.basis, view);
-        finding.about = about(&condition);
+        finding.about.clone_from(&condition.about);
         finding.absent.clone_from(&condition.absent);
         let (silence, part_of) = (finding.silence(&self.silences), finding.part_of(&self.away));
         let record = &mut finding.record;

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use vipwatch_core::Moment;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
 
-use super::condition::FindingCondition;
+use super::condition::{FindingCondition, gone_claims};
 use crate::group::{Group, GroupMember};
 use crate::key::{Bucket, ClusterName};
 use crate::view::ClusterView;
@@ -70,6 +70,8 @@ pub(super) struct GroupTrack {
     id: Box<str>,
     /// A number of the set of claimants; `None` before the first evaluation.
     claimants: Option<NonZeroU64>,
+    /// The nodes with an instance in the group.
+    members: Box<[ClusterName]>,
     /// `None` if nothing has changed and no condition holds.
     detail: Option<Box<TrackDetail>>,
 }
@@ -82,11 +84,15 @@ struct TrackDetail {
     pending: Vec<(FindingKind, Moment)>,
     /// Since when a node of an open split is stopped or lost; `None` if all are live.
     absent: Option<Moment>,
+    /// The absent nodes that claimed the addresses before a live node did.
+    succeeded: Vec<ClusterName>,
+    /// The nodes that have left the group.
+    left: Vec<ClusterName>,
 }
 
 impl GroupTrack {
     fn new(id: &str) -> Self {
-        Self { id: id.into(), claimants: None, detail: None }
+        Self { id: id.into(), claimants: None, members: Box::default(), detail: None }
     }
 
     /// Compares the claimants with those of the last evaluation. They are the nodes that have published a claim, also those
@@ -105,6 +111,35 @@ impl GroupTrack {
         changes.push_back(now);
     }
 
+    /// Notes which nodes have left the group, and whose addresses a live node has taken over.
+    pub(super) fn note_members(&mut self, group: &Group) {
+        let is_member = |name: &ClusterName| group.members.iter().any(|it| it.node == *name);
+        let is_held = group.claims().any(|claim| claim.seen != Some(0));
+        let succeeded: Vec<ClusterName> =
+            gone_claims(group).filter(|_| is_held).map(|it| it.node.clone()).collect();
+        let left: Vec<ClusterName> =
+            self.members.iter().filter(|name| !is_member(name)).cloned().collect();
+        if self.members.len() != group.members.len() || !left.is_empty() {
+            self.members = group.members.iter().map(|member| member.node.clone()).collect();
+        }
+        if self.detail.is_none() && succeeded.is_empty() && left.is_empty() {
+            return;
+        }
+        let detail = self.detail.get_or_insert_default();
+        detail.left.retain(|name| !is_member(name));
+        detail.left.extend(left);
+        detail.succeeded.retain(|name| gone_claims(group).any(|it| it.node == *name));
+        let new = succeeded.into_iter().filter(|name| !detail.succeeded.contains(name));
+        let new: Vec<ClusterName> = new.collect();
+        detail.succeeded.extend(new);
+    }
+
+    /// The absent nodes that a live one has succeeded, and those that have left the group.
+    pub(super) fn former_nodes(&self) -> (Vec<ClusterName>, Vec<ClusterName>) {
+        let detail = self.detail.as_deref();
+        detail.map(|it| (it.succeeded.clone(), it.left.clone())).unwrap_or_default()
+    }
+
     /// Since when the claimants have changed so often that the group is flapping; `None` if it is not.
     pub(super) fn flapping_since(&self, now: Moment) -> Option<Moment> {
         let changes = &self.detail.as_ref()?.changes;
@@ -118,7 +153,9 @@ impl GroupTrack {
         let holds = |kind| conditions.iter().any(|condition| condition.kind == kind);
         detail.pending.retain(|(kind, _)| holds(*kind));
         detail.changes.retain(|at| now.since(*at) < FLAP_SPAN);
-        if detail.pending.is_empty() && detail.changes.is_empty() && detail.absent.is_none() {
+        let has_nodes = !detail.succeeded.is_empty() || !detail.left.is_empty();
+        let is_empty = detail.pending.is_empty() && detail.changes.is_empty();
+        if is_empty && detail.absent.is_none() && !has_nodes {
             self.detail = None;
         }
     }

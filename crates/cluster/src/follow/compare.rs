@@ -7,14 +7,15 @@
 //!                                                        └─────────▶ the watch has delivered the change
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{RangeFollower, SharedView, ValueVisitor, bucket_prefix, is_bucket, read};
-use crate::etcd::{EtcdConnection, EtcdError};
+use crate::etcd::{EtcdConnection, EtcdError, KeyPage};
+use crate::key::KeySpace;
 use crate::view::ClusterView;
 
-/// The maximum number of suspects of one bucket or range.
-// BOUND: a range with more is read again with the first of them.
+/// The number of suspects from which on a range has only its first one.
+// BOUND: a range is read again for one of them.
 const MAX_SUSPECTS: usize = 1000;
 
 /// A key that etcd and the view have with different revisions.
@@ -31,31 +32,62 @@ pub(crate) struct Suspects {
     /// The revision of etcd that the keys were read at.
     revision: i64,
     ranges: BTreeMap<String, Vec<Suspect>>,
+    count: usize,
+}
+
+/// The keys of one range in the view that no page of etcd had yet.
+#[derive(Debug)]
+struct RangeComparison {
+    keys: KeySpace,
+    known: BTreeMap<String, i64>,
+    /// Whether the view does not know each key: values beyond its limits, or more foreign ones than it remembers.
+    is_partial: bool,
+}
+
+impl RangeComparison {
+    fn new(view: &ClusterView, prefix: &str) -> Self {
+        let is_partial = view.has_surplus(prefix) || view.has_forgotten_keys();
+        let known = view.known_keys(prefix).into_iter().collect();
+        Self { keys: view.keys().clone(), known, is_partial }
+    }
+
+    /// Whether the key is one that the view would have.
+    fn is_expected(&self, key: &str) -> bool {
+        !self.is_partial && self.keys.parse(key).is_some()
+    }
+
+    /// Compares a page with the view, up to the revision of the read.
+    fn compare(&mut self, page: KeyPage, revision: i64) -> Vec<Suspect> {
+        let mut suspects = Vec::new();
+        for (key, stored) in page.keys {
+            let is_different = match self.known.remove(&key) {
+                // A newer one has arrived since the read, unless the read should have had it: then etcd has other data.
+                Some(known) => known != stored && known <= revision,
+                None => self.is_expected(&key),
+            };
+            if is_different {
+                suspects.push(Suspect { key, stored: Some(stored) });
+            }
+        }
+        if page.is_last {
+            let known = std::mem::take(&mut self.known).into_iter();
+            let extra = known.filter(|(_, known)| *known <= revision);
+            suspects.extend(extra.map(|(key, _)| Suspect { key, stored: None }));
+        }
+        suspects
+    }
 }
 
 impl Suspects {
-    /// Compares the keys of one range with the view.
-    fn compare(&mut self, view: &ClusterView, prefix: &str, stored: &BTreeMap<String, i64>) {
-        // The values beyond the limits are not in the view; such a range is read again when it has room.
-        if view.has_surplus(prefix) {
-            return;
-        }
-        let known: BTreeMap<String, i64> = view.known_keys(prefix).into_iter().collect();
-        // A newer one has arrived since the read, unless the read should have had it: then etcd has other data.
-        let differs = |(key, revision): &(&String, &i64)| {
-            known.get(*key).is_none_or(|known| known != *revision && *known <= self.revision)
-        };
-        let missing = stored.iter().filter(differs);
-        let missing =
-            missing.map(|(key, revision)| Suspect { key: key.clone(), stored: Some(*revision) });
-        let is_extra = |(key, revision): &(&String, &i64)| {
-            **revision <= self.revision && !stored.contains_key(*key)
-        };
-        let extra = known.iter().filter(is_extra);
-        let extra = extra.map(|(key, _)| Suspect { key: key.clone(), stored: None });
-        let suspects: Vec<Suspect> = missing.chain(extra).take(MAX_SUSPECTS).collect();
-        if !suspects.is_empty() {
-            self.ranges.insert(prefix.to_owned(), suspects);
+    /// Adds suspects of a range. Those of all roles are kept by bucket.
+    fn add(&mut self, prefix: &str, roles: &str, suspects: Vec<Suspect>) {
+        for suspect in suspects {
+            let range = if prefix == roles { bucket_prefix(&suspect.key, roles) } else { prefix };
+            if self.count >= MAX_SUSPECTS && self.ranges.contains_key(range) {
+                continue;
+            }
+            self.count += 1;
+            self.ranges.entry(range.to_owned()).or_default().push(suspect);
         }
     }
 
@@ -111,34 +143,18 @@ impl RangeFollower {
     ) -> Result<Suspects, EtcdError> {
         let roles = self.keys.roles();
         let revision = connection.revision(self.keys.all()).await?;
-        let mut suspects = Suspects { revision, ranges: BTreeMap::new() };
-        let mut seen: BTreeSet<String> = BTreeSet::new();
+        let mut suspects = Suspects { revision, ..Suspects::default() };
         let prefixes: Vec<String> = self.positions.keys().map(ToString::to_string).collect();
-        let compare = |prefix: &str, keys: BTreeMap<String, i64>| {
-            let view = read(view);
-            if prefix != roles {
-                suspects.compare(&view, prefix, &keys);
-                return;
+        let mut comparison: Option<(String, RangeComparison)> = None;
+        let compare = |prefix: &str, page: KeyPage| {
+            if comparison.as_ref().is_none_or(|(compared, _)| compared != prefix) {
+                comparison = Some((prefix.to_owned(), RangeComparison::new(&read(view), prefix)));
             }
-            let mut buckets: BTreeMap<&str, BTreeMap<String, i64>> = BTreeMap::new();
-            for (key, revision) in &keys {
-                let bucket = bucket_prefix(key, &roles);
-                buckets.entry(bucket).or_default().insert(key.clone(), *revision);
-            }
-            for (bucket, keys) in buckets {
-                suspects.compare(&view, bucket, &keys);
-                seen.insert(bucket.to_owned());
+            if let Some((_, comparison)) = &mut comparison {
+                suspects.add(prefix, &roles, comparison.compare(page, revision));
             }
         };
         connection.read_keys(&prefixes, revision, compare).await?;
-        if self.positions.contains_key(roles.as_str()) {
-            let view = read(view);
-            let known: Vec<String> =
-                view.buckets().map(|bucket| self.keys.bucket(&bucket)).collect();
-            for bucket in known.iter().filter(|bucket| !seen.contains(*bucket)) {
-                suspects.compare(&view, bucket, &BTreeMap::new());
-            }
-        }
         Ok(suspects)
     }
 
@@ -195,8 +211,25 @@ mod tests {
     }
 
     fn compare(etcd: &TestCluster, seen: &TestCluster) -> Suspects {
-        let mut suspects = Suspects { revision: etcd.revision, ranges: BTreeMap::new() };
-        suspects.compare(&seen.view, &prefix(), &stored(etcd));
+        compare_range(etcd.revision, seen, &prefix(), stored(etcd).into_iter().collect())
+    }
+
+    /// Compares in pages of one key.
+    fn compare_range(
+        revision: i64,
+        seen: &TestCluster,
+        prefix: &str,
+        keys: Vec<(String, i64)>,
+    ) -> Suspects {
+        let mut suspects = Suspects { revision, ..Suspects::default() };
+        let mut comparison = RangeComparison::new(&seen.view, prefix);
+        let roles = key_space().roles();
+        for key in keys {
+            let page = KeyPage { keys: vec![key], is_last: false };
+            suspects.add(prefix, &roles, comparison.compare(page, revision));
+        }
+        let last = KeyPage { keys: Vec::new(), is_last: true };
+        suspects.add(prefix, &roles, comparison.compare(last, revision));
         suspects
     }
 
@@ -244,11 +277,27 @@ mod tests {
         seen.put(&key, b"{}".to_vec());
         let nodes = key_space().nodes();
         let keys: BTreeMap<String, i64> = seen.view.known_keys(&nodes).into_iter().collect();
-        let mut suspects = Suspects { revision: seen.revision, ranges: BTreeMap::new() };
-        suspects.compare(&seen.view, &nodes, &keys);
-        assert!(suspects.is_empty() && keys.len() == 1, "{keys:?}");
+        assert_eq!(keys.len(), 1);
+        let suspects = compare_range(seen.revision, &seen, &nodes, keys.into_iter().collect());
+        assert!(suspects.is_empty(), "{suspects:?}");
         let record = role_record("d", "VI_1", Backup);
         seen.put(&role_key(&vrid_51(), "d", "VI_1"), encode(&record));
         assert!(compare(&seen, &seen).is_empty());
+    }
+
+    #[test]
+    fn a_lost_event_is_found_in_a_range_with_values_beyond_the_limits_and_foreign_keys() {
+        let (etcd, mut seen) = lost_event();
+        let roles = key_space().roles();
+        let mut keys: Vec<(String, i64)> = etcd.view.known_keys(&roles);
+        keys.push((format!("{roles}of-a-later-release"), 1));
+        let found = compare_range(etcd.revision, &seen, &roles, keys.clone());
+        assert_eq!(found.ranges.keys().collect::<Vec<_>>(), [&prefix()]);
+        // The view has no room for another key, and the lost event is found nevertheless.
+        let surplus = role_key(&vrid_51(), "z", "VI_1");
+        keys.push((key_space().text(&surplus), etcd.revision));
+        seen.view.add_surplus(&roles, 1);
+        let found = compare_range(etcd.revision, &seen, &roles, keys);
+        assert_eq!(found.differences(&seen.view).keys, 1);
     }
 }

@@ -48,10 +48,7 @@ impl Worker {
                 tracing::info!("etcd has compacted the position: all ranges are read again");
                 self.sync(link).await?;
                 self.compare_findings();
-                // A deletion of the own membership was not an event.
-                if !self.has_membership() && self.registration.is_some() {
-                    self.lose_registration(RegistrationLoss::MembershipGone);
-                }
+                self.check_membership();
                 Ok(())
             }
             Followed::Changes(changes) => {
@@ -59,6 +56,13 @@ impl Worker {
                 self.apply_changes(changes);
                 Ok(())
             }
+        }
+    }
+
+    /// Looks for the own membership after a read: its deletion was not an event.
+    pub(super) fn check_membership(&mut self) {
+        if !self.has_membership() && self.registration.is_some() {
+            self.lose_registration(RegistrationLoss::MembershipGone);
         }
     }
 

@@ -61,8 +61,8 @@ pub(super) struct Worker {
     pub(super) are_silences_due: bool,
     /// The last write of roles that etcd has acknowledged.
     pub(super) last_write: Option<AcknowledgedWrite>,
-    /// Whether the memberships of this node under other names were ended since the registration.
-    pub(super) has_left_old_names: bool,
+    /// Until when names that this node had before are looked for; `None` before the registration.
+    pub(super) old_names_until: Option<Instant>,
     pub(super) heartbeat: HeartbeatState,
     pub(super) conflicts: Conflicts,
     /// `None` while another node is the reporter.
@@ -126,7 +126,7 @@ impl Worker {
             are_silences_due: true,
             retention: None,
             last_write: None,
-            has_left_old_names: false,
+            old_names_until: None,
             heartbeat: HeartbeatState::new(settings.heartbeat),
             conflicts: Conflicts::default(),
             reporter: None,
@@ -253,6 +253,7 @@ impl Worker {
                 self.published.forget_values();
                 let mut ranges = RangeFollower::common(self.identity.keys());
                 ranges.extend(self.published.bucket_prefixes());
+                ranges.insert(self.identity.keys().roles());
                 self.follower.read_again(&ranges);
             }
         }
@@ -439,10 +440,12 @@ impl Worker {
     async fn compare_keys(&mut self, link: &mut SessionLink<'_>) -> Result<(), EtcdError> {
         let suspects = std::mem::take(&mut self.suspects);
         if !suspects.is_empty() {
-            let Self { follower, shared, published, .. } = self;
+            let Self { follower, shared, published, registration, settings, .. } = self;
             let reading =
                 follower.read_different(link.connection, &shared.view, published, &suspects);
-            let Differences { keys, is_older, prefixes } = Box::pin(reading).await?;
+            let reading = Box::pin(reading);
+            let Differences { keys, is_older, prefixes } =
+                while_renewing(registration.as_mut(), link, settings.heartbeat, reading).await?;
             if is_older {
                 self.begin_again();
                 return self.follow_ranges(link).await;
@@ -455,6 +458,7 @@ impl Worker {
                     "view differed from etcd"
                 );
                 self.check_all_conflicts();
+                self.check_membership();
                 self.compare_findings();
                 self.view_changed();
             }

@@ -27,7 +27,7 @@ impl Worker {
                 link.lease = None;
                 self.published.note_keys(&keys);
                 self.published.compare_all();
-                self.has_left_old_names = false;
+                self.old_names_until = None;
                 self.are_silences_due = true;
                 let mut status = self.shared.status();
                 status.is_registered = true;
@@ -126,22 +126,28 @@ impl Worker {
         &mut self,
         link: &SessionLink<'_>,
     ) -> Result<(), EtcdError> {
-        if self.has_left_old_names || self.registration.is_none() {
+        // The lease of a process that was killed may go on for a while. Afterwards, a lost node with the same history is another
+        // machine, which was copied from this one.
+        let end = Instant::now() + 2 * self.settings.lease;
+        if self.registration.is_none() || *self.old_names_until.get_or_insert(end) < Instant::now()
+        {
             return Ok(());
         }
         let old: Vec<ClusterName> = {
             let view = self.shared.view.read().unwrap_or_else(PoisonError::into_inner);
             let is_old = |node: &NodeView<'_>| {
                 *node.name != self.settings.node
-                    && node.state == ClusterNodeState::Stopped
+                    && matches!(node.state, ClusterNodeState::Stopped | ClusterNodeState::Lost)
                     && node.epoch() == self.settings.epoch
             };
             view.nodes().filter(is_old).map(|node| node.name.clone()).collect()
         };
-        // Not again before the next registration, also if etcd refuses it.
-        self.has_left_old_names = true;
         for name in old {
-            self.delete_name(link, &name).await?;
+            if let Err(error) = self.delete_name(link, &name).await {
+                // Not again before the next registration: etcd may refuse it.
+                self.old_names_until = Some(Instant::now());
+                return Err(error);
+            }
         }
         Ok(())
     }

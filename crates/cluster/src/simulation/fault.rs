@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   start │ faults │ quiet │ faults │ quiet │ faults │ quiet
-//!      20 s    85 s   105 s    85 s   105 s    85 s   105 s
+//!      20 s    85 s   110 s    85 s   110 s    85 s   110 s
 //! ```
 //!
 //! Faults of etcd and of sessions end before a quiet time. Faults of keepalived, and killed or stopped nodes, may last.
@@ -73,6 +73,8 @@ pub(super) enum FaultKind {
     PrioritiesChanged,
     /// keepalived is stopped for all groups of a node, and then the node.
     Maintenance,
+    /// An operator silences a node for a while.
+    NodeSilenced,
 }
 
 impl FaultKind {
@@ -174,6 +176,10 @@ pub(super) enum Action {
         groups: Vec<usize>,
         nodes: Vec<usize>,
         fault: InstanceFault,
+    },
+    Silence {
+        node: usize,
+        is_on: bool,
     },
     /// The faults of etcd and of sessions end.
     Heal {

@@ -9,20 +9,23 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
-use vipwatch_api::RoleKind;
+use tokio::time::{Instant, sleep};
+use vipwatch_api::{RoleKind, Timestamp};
 use vipwatch_core::InstanceId;
 
 use super::NAMES;
 use super::link::EtcdLink;
 use super::network::Network;
 use crate::etcd::EtcdSettings;
-use crate::key::Bucket;
-use crate::record::{FORMAT, FindingRecord, ReceivedAdverts, RoleRecord};
+use crate::key::{Bucket, SilenceId};
+use crate::record::{FORMAT, FindingRecord, ReceivedAdverts, RoleRecord, SilenceRecord};
 use crate::session::{
     ClusterEvent, ClusterHandle, ClusterObserver, DeliveredFinding, HeartbeatFacts, RecordSource,
     SessionSettings, WantedRole, WantedSilence,
 };
+
+/// How long a silence lasts that is not ended before.
+const SILENCE: Duration = Duration::from_mins(4);
 
 /// The target of notifications.
 pub(super) const TARGET: &str = "pager";
@@ -50,6 +53,8 @@ pub(super) struct NodeSide {
     handle: Mutex<Weak<ClusterHandle>>,
     /// The main loop does not answer.
     pub(super) is_stuck: AtomicBool,
+    /// The number of the node's silence, and when it began.
+    silenced: Mutex<Option<(u64, Instant)>>,
 }
 
 impl SimulatedNode {
@@ -60,6 +65,7 @@ impl SimulatedNode {
             roles: Mutex::default(),
             handle: Mutex::default(),
             is_stuck: AtomicBool::new(false),
+            silenced: Mutex::default(),
         };
         Self { number, network: network.clone(), side: Arc::new(side), process: None }
     }
@@ -151,6 +157,17 @@ impl NodeSide {
         }
     }
 
+    /// An operator silences the node, or ends the silence.
+    pub(super) fn silence(&self, is_on: bool) {
+        let mut silenced = self.silenced.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.network.trace.now();
+        *silenced = is_on.then(|| silenced.unwrap_or((number, Instant::now())));
+        drop(silenced);
+        if let Some(handle) = self.handle().upgrade() {
+            handle.mark_silences();
+        }
+    }
+
     /// The roles that the node wants in etcd, by the names of the groups.
     pub(super) fn wanted_roles(&self) -> BTreeMap<String, RoleKind> {
         let roles = self.roles();
@@ -198,7 +215,22 @@ impl RecordSource for NodeSide {
     }
 
     fn silences(&self) -> Vec<WantedSilence> {
-        Vec::new()
+        let silenced = self.silenced.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((number, since)) = *silenced else { return Vec::new() };
+        let left = SILENCE.saturating_sub(since.elapsed());
+        let id: SilenceId = format!("{}.{number}", self.name).parse().unwrap();
+        let at = Timestamp::UNIX_EPOCH;
+        let record = SilenceRecord {
+            schema: FORMAT,
+            id: id.to_string(),
+            node: Some(self.name.to_owned()),
+            group: None,
+            reason: "maintenance".to_owned(),
+            created_by: "root".to_owned(),
+            at,
+            until: at + SILENCE,
+        };
+        (!left.is_zero()).then_some(WantedSilence { id, left, record }).into_iter().collect()
     }
 }
 
@@ -223,6 +255,10 @@ impl ClusterObserver for NodeSide {
             }
             ClusterEvent::FindingOpen(record) => {
                 trace.add(format_args!("{name}: {} is open: {}", record.id, record.text));
+                if record.silenced.is_some() || record.part_of.is_some() {
+                    let text = format!("{}: {} is delivered, and held", trace.now(), record.id);
+                    self.network.state().content.failures.push(text);
+                }
                 self.deliver(&record);
             }
             ClusterEvent::FindingClosed(record) => {

@@ -15,7 +15,7 @@ use super::store::EtcdStore;
 use super::{NAMES, NODES, PREFIX};
 use crate::document;
 use crate::key::{Bucket, ClusterKey, KeySpace};
-use crate::record::{ClusterRecord, RoleRecord};
+use crate::record::{ClusterRecord, FindingRecord, RoleRecord};
 use crate::session::ClusterHandle;
 use crate::view::ClusterView;
 
@@ -34,6 +34,7 @@ impl SimulatedCluster {
         self.wait_for(Self::disconnected).await;
         self.wait_for(Self::unpublished).await;
         self.wait_for(Self::different_views).await;
+        self.wait_for(Self::wrongly_silenced).await;
         self.wait_for(Self::undelivered).await;
         self.check_drain_verdicts();
         let now = self.trace.now();
@@ -147,6 +148,27 @@ impl SimulatedCluster {
         differences
     }
 
+    /// A finding about several nodes is silenced if, and only if, a silence in etcd covers each of them.
+    fn wrongly_silenced(&self) -> Vec<String> {
+        let Some((_, handle)) = self.running().next() else { return Vec::new() };
+        let state = self.network.state();
+        let silenced = |node: &String| {
+            let prefix = format!("{PREFIX}silence/{node}.");
+            let mut keys =
+                state.store.all().filter(|value| value.key.starts_with(prefix.as_bytes()));
+            keys.next().is_some()
+        };
+        let kinds = [
+            FindingKind::ClusterTwoPrimaries,
+            FindingKind::ClusterNoPrimary,
+            FindingKind::ClusterNodeLost,
+        ];
+        let view = handle.view();
+        let findings = view.findings().filter(|it| kinds.iter().any(|kind| kind.name() == it.name));
+        let wrong = findings.filter(|it| it.silenced.is_some() != it.nodes.iter().all(silenced));
+        wrong.map(|it| format!("{} has the silence {:?}", it.id, it.silenced)).collect()
+    }
+
     /// The target has received all open findings but those that are a part of another one. A reporter does not deliver the flapping
     /// that only an earlier one has seen.
     fn undelivered(&self) -> Vec<String> {
@@ -154,8 +176,9 @@ impl SimulatedCluster {
         let view = handle.view();
         let findings =
             view.findings().filter(|record| record.name != FindingKind::ClusterFlapping.name());
+        let is_held = |it: &FindingRecord| it.part_of.is_some() || it.silenced.is_some();
         let missing =
-            findings.filter(|record| record.part_of.is_none() && record.notified_open != [TARGET]);
+            findings.filter(|record| !is_held(record) && record.notified_open != [TARGET]);
         missing.map(|record| format!("{} is not delivered", record.id)).collect()
     }
 }
@@ -221,6 +244,10 @@ fn texts_of_view(view: &ClusterView, keys: &KeySpace) -> KeyTexts {
         let revision = view.finding(&id).map_or(0, |stored| stored.mod_revision);
         let record = ClusterRecord::Finding(Box::new(record.clone()));
         add(&ClusterKey::Finding(id), revision, &record);
+    }
+    for (id, stored) in view.silences() {
+        let record = ClusterRecord::Silence(stored.record.clone());
+        add(&ClusterKey::Silence(id.clone()), stored.mod_revision, &record);
     }
     for record in view.closed_findings() {
         let id: crate::key::FindingId = record.id.parse().unwrap();

@@ -38,6 +38,8 @@ pub(super) struct GoneKey {
 #[derive(Debug, Clone, Default)]
 pub(super) struct GoneKeys {
     keys: BTreeMap<Box<str>, GoneKey>,
+    /// Whether there were more ignored keys than are kept here.
+    has_forgotten: bool,
 }
 
 impl GoneKeys {
@@ -53,6 +55,10 @@ impl GoneKeys {
         }
         let reason_before = before.map_or(GoneReason::Deleted, |gone| gone.reason);
         reason != reason_before
+    }
+
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.has_forgotten
     }
 
     pub(super) fn remove(&mut self, key: &str) {
@@ -89,6 +95,7 @@ impl GoneKeys {
         let mut order: Vec<(bool, i64)> = self.keys.values().map(age).collect();
         order.sort_unstable();
         let Some(middle) = order.get(order.len() / 2).copied() else { return };
+        self.has_forgotten |= order.iter().any(|age| age.0 && *age < middle);
         self.keys.retain(|_, gone| age(gone) >= middle);
     }
 }

@@ -57,7 +57,13 @@ fn two_claims(group: &Group, nodes: Vec<String>) -> FindingCondition {
     condition(FindingKind::ClusterTwoPrimaries, Confidence::Certain, nodes, text, group)
 }
 
-pub(super) fn no_primary(group: &Group) -> Option<FindingCondition> {
+/// The members that claimed an address when their node went. A live node that has claimed one since has taken over: what follows is
+/// not caused by the absence.
+pub(in crate::findings) fn gone_claims(group: &Group) -> impl Iterator<Item = &GroupMember> {
+    group.members.iter().filter(|member| !member.is_live() && member.has_claim())
+}
+
+pub(super) fn no_primary(group: &Group, context: ConditionContext<'_>) -> Option<FindingCondition> {
     let nodes = names(group.members.iter());
     let (confidence, text) = match group.state() {
         GroupState::NoPrimary => {
@@ -71,8 +77,7 @@ pub(super) fn no_primary(group: &Group) -> Option<FindingCondition> {
         GroupState::TwoPrimaries | GroupState::Ambiguous | GroupState::OnePrimary => return None,
     };
     let found = condition(FindingKind::ClusterNoPrimary, confidence, nodes, text, group);
-    // The primary went with its node.
-    let gone = group.members.iter().filter(|member| !member.is_live() && member.has_claim());
+    let gone = gone_claims(group).filter(|member| !context.succeeded.contains(&member.node));
     Some(FindingCondition { absent: names(gone), ..found })
 }
 
@@ -139,8 +144,11 @@ pub(super) fn too_few_backups(
     let found = condition(FindingKind::ClusterTooFewBackups, confidence, nodes, text, group);
     // Each node that neither holds the addresses nor can take over is a missing backup.
     let missing = group.members.iter().filter(|member| !member.is_ready() && !is_claim(member));
-    let missing = names(missing);
-    Some(FindingCondition { about: Some(missing.clone()), absent: missing, ..found })
+    let mut about = names(missing);
+    let absent = about.clone();
+    // An agent that hands its routers over leaves their groups.
+    about.extend(context.left.iter().map(ToString::to_string));
+    Some(FindingCondition { about: Some(about), absent, ..found })
 }
 
 fn is_claim(member: &GroupMember) -> bool {

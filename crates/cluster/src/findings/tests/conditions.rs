@@ -514,3 +514,19 @@ fn the_findings_of_a_group_that_is_gone_are_closed() {
     lab.cluster.delete(&role_key(&vrid_51(), "b", "VI_1"));
     assert_eq!(lab.pass(600.0), ["-two-primaries"]);
 }
+
+#[test]
+fn a_restart_of_the_primarys_node_does_not_end_that_backups_are_missing() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.role("b", Fault);
+    assert_eq!(lab.pass(61.0), ["+too-few-backups"]);
+    for _ in 0..2 {
+        lab.cluster.stop("a");
+        assert_eq!(lab.pass(5.0), [""; 0]);
+        lab.cluster.start("a");
+        lab.role("a", Primary);
+        assert_eq!(lab.pass(20.0), [""; 0]);
+    }
+    lab.cluster.stop("a");
+    assert_eq!(lab.pass(16.0), ["-too-few-backups"], "nobody knows whether it is the primary");
+}

@@ -201,3 +201,29 @@ fn each_opened_finding_has_an_id_that_is_a_valid_key() {
         stored(&lab).iter().map(|record| record.id.parse().unwrap()).collect();
     assert_eq!(ids.len(), 3);
 }
+
+#[test]
+fn the_words_of_a_finding_that_this_reporter_has_not_found_are_never_used() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    lab.role("a", Backup);
+    assert_eq!(lab.pass(20.0), ["+no-primary"]);
+    let mut forged = stored(&lab).remove(0);
+    forged.text = "call this number".to_owned();
+    forged.part_of = Some("c".to_owned());
+    // No condition holds: it is not known whether another node has the addresses.
+    for node in ["b", "c"] {
+        lab.cluster.lose(node);
+    }
+    let connected = Some(Moment::new(lab.now));
+    lab.evaluator =
+        Evaluator::new(EvaluatorSettings::default(), &"a".parse().unwrap(), connected, [forged]);
+    let changes = lab.pass_changes(600.0);
+    let is_forged = |change: &ClusterFindingChange| match change {
+        ClusterFindingChange::Opened(record) | ClusterFindingChange::Changed(record) => {
+            record.name.ends_with("primary")
+        }
+        ClusterFindingChange::Found { record, .. } => record.name.ends_with("primary"),
+        ClusterFindingChange::Closed(_) => false,
+    };
+    assert!(!changes.iter().any(is_forged), "{changes:#?}");
+}

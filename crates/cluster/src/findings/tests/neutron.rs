@@ -173,3 +173,16 @@ fn a_new_reporter_keeps_the_finding_until_neutron_has_answered() {
     lab.0.evaluator = new_evaluator(open);
     assert_eq!(lab.0.evaluate(), ["-neutron-differs"]);
 }
+
+#[test]
+fn routers_of_which_neutron_has_a_lost_host_as_active_are_a_part_of_that_node() {
+    let mut lab = RouterLab::new();
+    lab.0.cluster.lose("a");
+    lab.role("b", Primary);
+    lab.0.pass(f64::from(SETTLE));
+    lab.neutron(&["a"]);
+    lab.0.pass(f64::from(SETTLE));
+    lab.neutron(&["a"]);
+    let found = lab.0.evaluator.open_findings().find(|it| it.name == "cluster-neutron-differs");
+    assert_eq!(found.unwrap().part_of.as_deref(), Some("a"));
+}

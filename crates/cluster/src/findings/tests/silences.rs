@@ -89,18 +89,20 @@ fn a_lost_node_is_one_message_with_the_groups_that_miss_it() {
     let mut lab = Evaluation::new(&["a", "b"]);
     second_group(&mut lab, &[("a", Primary), ("b", Backup)]);
     lab.cluster.lose("b");
-    lab.pass(61.0);
-    let parts = ["too-few-backups (of b)", "too-few-backups (of b)", "node-lost"];
-    assert_eq!(open_findings(&lab), parts);
-    lab.pass(5.0);
-    let lost = lab.evaluator.open_findings().find(|record| record.group.is_none()).unwrap();
+    let opened = lab.pass_changes(4.0);
+    let [ClusterFindingChange::Opened(lost)] = opened.as_slice() else { panic!("{opened:?}") };
     let end = "without it: 2: vrrp:ipv4:51:192.0.2.80, vrrp:ipv4:51:192.0.2.90";
     assert!(lost.text.ends_with(end), "{}", lost.text);
+    lab.pass(57.0);
+    let parts = ["too-few-backups (of b)", "too-few-backups (of b)", "node-lost"];
+    assert_eq!(open_findings(&lab), parts);
     // The node is back without its keepalived: now the groups have findings of their own.
     lab.cluster.start("b");
     let findings = vec!["keepalived-gone".to_owned()];
     lab.publish(&RoleRecord { findings, ..role_record("b", "VI_1", Backup) });
     lab.pass(1.0);
+    assert_eq!(open_findings(&lab), ["too-few-backups (of b)"], "its keepalived may start later");
+    lab.pass(15.0);
     assert_eq!(open_findings(&lab), ["too-few-backups"]);
 }
 
@@ -140,4 +142,77 @@ fn a_silenced_node_that_is_stopped_hides_no_group_without_a_primary() {
     lab.publish(&RoleRecord { adverts, ..role_record("b", "VI_1", Backup) });
     lab.pass(20.0);
     assert_eq!(open_findings(&lab), ["no-primary (of a)", "groups-without-primary"]);
+}
+
+/// Node a was the primary, and is lost. No other node receives an advert.
+fn without_primary(nodes: &[&str]) -> Evaluation {
+    let mut lab = Evaluation::new(nodes);
+    lab.cluster.lose("a");
+    for node in &nodes[1..] {
+        silent_backup(&mut lab, node);
+    }
+    lab
+}
+
+fn silent_backup(lab: &mut Evaluation, node: &str) {
+    let adverts = crate::record::ReceivedAdverts::None;
+    lab.publish(&RoleRecord { adverts, ..role_record(node, "VI_1", Backup) });
+    lab.confirm();
+}
+
+#[test]
+fn an_outage_after_a_takeover_is_no_part_of_the_node_that_was_lost_before() {
+    let mut lab = Evaluation::new(&["a", "b", "c"]);
+    lab.cluster.lose("a");
+    lab.role("b", Primary);
+    lab.pass(20.0);
+    assert_eq!(open_findings(&lab), ["node-lost"]);
+    for node in ["b", "c"] {
+        silent_backup(&mut lab, node);
+    }
+    lab.pass(20.0);
+    assert_eq!(open_findings(&lab), ["no-primary", "node-lost"]);
+}
+
+#[test]
+fn a_group_without_a_primary_is_a_part_of_a_lost_node_until_a_lease_after_its_return() {
+    let mut lab = without_primary(&["a", "b", "c"]);
+    lab.pass(20.0);
+    let grouped = ["no-primary (of a)", "groups-without-primary", "node-lost"];
+    assert_eq!(open_findings(&lab), grouped);
+    // The adverts are not known any more: no evidence of another reason.
+    for node in ["b", "c"] {
+        lab.role(node, Backup);
+    }
+    lab.pass(1.0);
+    assert_eq!(open_findings(&lab), grouped);
+    lab.cluster.start("a");
+    lab.role("a", Backup);
+    lab.pass(14.0);
+    assert_eq!(open_findings(&lab), ["no-primary (of a)", "groups-without-primary"]);
+    lab.pass(2.0);
+    assert_eq!(open_findings(&lab), ["no-primary"]);
+}
+
+#[test]
+fn after_a_connection_a_lost_node_is_found_before_its_groups() {
+    let mut lab = without_primary(&["a", "b", "c"]);
+    lab.evaluator.interrupt();
+    assert_eq!(lab.pass(14.0), [""; 0]);
+    lab.pass(1.5);
+    assert_eq!(open_findings(&lab), ["no-primary (of a)", "node-lost"]);
+}
+
+#[test]
+fn a_group_that_the_agent_of_a_silenced_node_leaves_is_silenced() {
+    let mut lab = Evaluation::new(&["a", "b"]);
+    lab.cluster.silence("b.1", Some("b"), None);
+    lab.cluster.delete(&crate::sample::role_key(&vrid_51(), "b", "VI_1"));
+    lab.confirm();
+    lab.pass(61.0);
+    assert_eq!(open_findings(&lab), ["too-few-backups (silenced)"]);
+    lab.cluster.end_silence("b.1");
+    lab.cluster.silence("a.1", Some("a"), None);
+    lab.evaluate();
+    assert_eq!(open_findings(&lab), ["too-few-backups"], "the primary is not what is missing");
 }

@@ -14,7 +14,7 @@ const BEGIN: Duration = Duration::from_secs(20);
 const FAULT_TIME: Duration = Duration::from_secs(85);
 /// The last time of a fault in its round.
 const LAST_FAULT: Duration = Duration::from_secs(80);
-const QUIET_TIME: Duration = Duration::from_secs(105);
+const QUIET_TIME: Duration = Duration::from_secs(110);
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -96,7 +96,8 @@ impl Plan {
             | FaultKind::NodeRestarted
             | FaultKind::SessionFrozen
             | FaultKind::MainLoopStuck
-            | FaultKind::Maintenance => self.add_node_fault(kind, at),
+            | FaultKind::Maintenance
+            | FaultKind::NodeSilenced => self.add_node_fault(kind, at),
             FaultKind::AdvertsCut
             | FaultKind::KeepalivedStopped
             | FaultKind::KeepalivedKilled
@@ -203,14 +204,20 @@ impl Plan {
                 let lasts = self.random.between(SECOND / 10, 4 * SECOND);
                 self.add(at + lasts, Action::Start { node });
             }
+            FaultKind::NodeSilenced => {
+                let silence = |is_on| Action::Silence { node, is_on };
+                self.add_long(at, silence(true), silence(false));
+            }
             _ => {
                 let groups: Vec<usize> = (0..GROUPS).collect();
+                self.add(at.saturating_sub(SECOND), Action::Silence { node, is_on: true });
                 let instances =
                     |fault| Action::Instances { groups: groups.clone(), nodes: vec![node], fault };
                 self.add(at, instances(InstanceFault::Stop));
                 self.add_down(at + 5 * SECOND, Action::Stop { node }, node, 20);
                 let lasts = self.random.between(30 * SECOND, 60 * SECOND);
                 self.add(at + lasts, instances(InstanceFault::Start));
+                self.add(at + lasts + 30 * SECOND, Action::Silence { node, is_on: false });
             }
         }
     }

@@ -33,7 +33,7 @@ impl Mutation {
 }
 
 /// All mutations.
-pub(crate) const MUTATIONS: [Mutation; 16] = [
+pub(crate) const MUTATIONS: [Mutation; 21] = [
     mutation(
         "position-after-a-part-of-a-revision",
         "follow.rs",
@@ -75,6 +75,41 @@ pub(crate) const MUTATIONS: [Mutation; 16] = [
     mutation("roles-keep-their-lease", "session/write.rs", "self.published.compare_all();", "")
         .with("membership-deleted,node-killed,etcd-cut"),
     mutation("roles-not-published-again", "session/worker.rs", "self.published.forget_etcd();", ""),
+    mutation(
+        "restored-data-not-noticed",
+        "session/worker.rs",
+        "OwnNodeKey::OtherData => self.begin_again(),",
+        "OwnNodeKey::OtherData => {}",
+    )
+    .with("restored-passed,emptied-passed"),
+    mutation(
+        "lost-write-not-noticed",
+        "session/worker.rs",
+        "&& write.is_lost(connection).await?",
+        "&& write.is_lost(connection).await? && position.revision == 0",
+    )
+    .with("restored-passed,keepalived-stopped,interface-down"),
+    mutation(
+        "nothing-read-again-after-a-lost-lease",
+        "session/worker.rs",
+        "self.follower.read_again(&ranges);",
+        "",
+    )
+    .with("emptied-passed,restored-passed,etcd-cut"),
+    mutation(
+        "silence-hides-findings-about-others",
+        "view/silence.rs",
+        "silences?.into_iter().min_by_key(|silence| silence.until)",
+        "nodes.iter().filter_map(of_node).min_by_key(|silence| silence.until)",
+    )
+    .with("node-silenced,node-killed,all-interfaces-down,adverts-cut"),
+    mutation(
+        "returned-node-makes-a-message-of-each-group",
+        "findings/open.rs",
+        "self.absent.first().filter(|_| is_away).or(returned).cloned()",
+        "self.absent.first().filter(|_| is_away).cloned()",
+    )
+    .with("node-killed,all-interfaces-down"),
     mutation(
         "reporter-not-fenced",
         "session/reporter.rs",

@@ -70,6 +70,7 @@ impl SimulatedCluster {
                 }
             }
             Action::Instances { groups, nodes, fault } => self.instances(&groups, &nodes, fault),
+            Action::Silence { node, is_on } => self.nodes[node].side.silence(is_on),
             Action::Heal { starts } => self.heal(&starts),
             Action::Check => {}
         }

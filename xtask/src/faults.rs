@@ -47,6 +47,9 @@ Examples:
 
 /// The seeds of `cargo xtask test --full`.
 const FULL_SEEDS: &str = "0..200";
+/// The time for seeds of the simulation in `cargo xtask test --full`.
+const SIMULATION_SECONDS: &str = "120";
+
 /// The seeds of the cluster in `cargo xtask test --full`.
 const FULL_CLUSTER_SEEDS: &str = "0..60";
 
@@ -133,5 +136,21 @@ pub fn fully() -> TaskResult {
     println!("── faults · healthy, all shapes");
     run(&["healthy"])?;
     println!("── faults · cluster, seeds {FULL_CLUSTER_SEEDS}");
-    run(&["cluster", "--seeds", FULL_CLUSTER_SEEDS, "--jobs", "4"])
+    run(&["cluster", "--seeds", FULL_CLUSTER_SEEDS, "--jobs", "4"])?;
+    println!("── simulation of the cluster, for {SIMULATION_SECONDS} s");
+    simulation()
+}
+
+/// Runs as many seeds of the simulation as fit into the time. The normal run has a fixed number of them among the unit tests.
+fn simulation() -> TaskResult {
+    let mut command = build::cargo();
+    // Optimised code runs twice as many seeds.
+    command.args(["--config", "profile.dev.package.vipwatch-cluster.opt-level=1", "test"]);
+    command.args(["--quiet", "--package", "vipwatch-cluster", "--lib"]);
+    command.args(["simulation::tests::the_properties_hold_for_each_seed", "--", "--nocapture"]);
+    command.env("VIPWATCH_SIM_SECONDS", SIMULATION_SECONDS);
+    if command.status()?.success() {
+        return Ok(());
+    }
+    Err(TaskError("a seed of the simulation failed; see above".to_owned()))
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the seeds of the simulation. `VIPWATCH_SIM_SEED` runs one and prints its trace; `VIPWATCH_SIM_SEEDS`, `VIPWATCH_SIM_FIRST` and
-//! `VIPWATCH_SIM_FAULTS` choose others.
+//! `VIPWATCH_SIM_FAULTS` choose others. `VIPWATCH_SIM_SECONDS` runs as many as fit into this time.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::fault::FaultKind;
 use super::run::{RunResult, run_seed};
@@ -23,14 +24,22 @@ fn kinds() -> Vec<FaultKind> {
     variable("VIPWATCH_SIM_FAULTS").map_or_else(FaultKind::usual, |words| FaultKind::parse(&words))
 }
 
-/// Runs the seeds on two threads; returns those that failed.
-fn run_seeds(first: u64, count: u64, kinds: &[FaultKind]) -> Vec<RunResult> {
+/// Runs the seeds on two threads, until the time is over if there is one; returns their number, and those that failed.
+fn run_seeds(
+    first: u64,
+    count: u64,
+    limit: Option<Duration>,
+    kinds: &[FaultKind],
+) -> (u64, Vec<RunResult>) {
     let (next, failed) = (AtomicU64::new(first), Mutex::new(Vec::new()));
+    let (began, run_count) = (Instant::now(), AtomicU64::new(0));
     let run = || {
         while let seed = next.fetch_add(1, Ordering::Relaxed)
             && seed < first + count
+            && limit.is_none_or(|limit| began.elapsed() < limit)
         {
             let result = run_seed(seed, kinds);
+            run_count.fetch_add(1, Ordering::Relaxed);
             let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
             if !result.failures.is_empty() {
                 failed.push(result);
@@ -46,7 +55,7 @@ fn run_seeds(first: u64, count: u64, kinds: &[FaultKind]) -> Vec<RunResult> {
     });
     let mut failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     failed.sort_by_key(|result| result.seed);
-    failed
+    (run_count.into_inner(), failed)
 }
 
 #[test]
@@ -72,13 +81,17 @@ fn the_properties_hold_for_each_seed() {
         assert!(result.failures.is_empty(), "seed {seed}: {:#?}", result.failures);
         return;
     }
-    let count = variable("VIPWATCH_SIM_SEEDS").map_or(SEEDS, |count| count.parse().unwrap());
+    let limit = variable("VIPWATCH_SIM_SECONDS");
+    let limit = limit.map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
+    let usual = if limit.is_some() { u64::MAX / 2 } else { SEEDS };
+    let count = variable("VIPWATCH_SIM_SEEDS").map_or(usual, |count| count.parse().unwrap());
     let first = variable("VIPWATCH_SIM_FIRST").map_or(1, |first| first.parse().unwrap());
-    let failed = run_seeds(first, count, &kinds());
+    let (run, failed) = run_seeds(first, count, limit, &kinds());
+    println!("simulation: {run} seeds from {first} on, {} failed", failed.len());
     let mut text = String::new();
     for result in &failed {
         let _ = writeln!(text, "seed {}: {:#?}", result.seed, result.failures);
     }
     let trace = failed.first().map_or("", |result| result.trace.as_str());
-    assert!(failed.is_empty(), "{trace}\n{text}{} of up to {count} seeds failed", failed.len());
+    assert!(failed.is_empty(), "{trace}\n{text}{} of {run} seeds failed", failed.len());
 }

@@ -343,6 +343,11 @@ impl ClusterView {
         self.roles.buckets_of_node(node)
     }
 
+    /// Whether a node has an instance in a bucket.
+    pub fn has_member(&self, bucket: &Bucket, node: &ClusterName) -> bool {
+        self.roles.has_node(bucket, node)
+    }
+
     fn put(&mut self, value: StoredValue, trust: Trust) -> bool {
         let StoredValue { key: text, value, mod_revision, create_revision, lease } = value;
         if !text.starts_with(self.keys.all()) {

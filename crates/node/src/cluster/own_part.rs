@@ -42,6 +42,9 @@ impl<'a> OwnParts<'a> {
     pub(crate) fn instance(&mut self, group: &str) -> Option<InstanceId> {
         let bucket = Bucket::of_group(group)?;
         let Self { own, view, buckets } = self;
+        if !view.has_member(&bucket, own) {
+            return None;
+        }
         let groups = buckets.entry(bucket).or_insert_with_key(|bucket| {
             let groups = view.groups_of(bucket).into_iter();
             let own_instance = |group: Group| {

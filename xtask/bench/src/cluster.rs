@@ -3,6 +3,7 @@
 //! memory of a node, and 100 simulated nodes at once.
 
 mod etcd_metrics;
+mod many_groups;
 mod plain;
 mod real_node;
 mod scale;
@@ -36,6 +37,8 @@ pub fn run(args: &BenchArgs) -> BenchReport {
         at_once(count, &mut rows);
     }
     real_node::measure(&args.subject, args.pick(50, 1_000), &mut rows);
+    many_groups::one_vrid(&args.subject, args.pick(50, 1_000), &mut rows);
+    many_groups::many_findings(&args.subject, args.pick(100, 5_000), &mut rows);
     let (nodes, instances) = args.pick((10, 20), (100, 100));
     let note = scale::Scale { nodes, instances }.measure(&mut rows);
     let mut report = BenchReport::new("cluster", args, &["plain client of etcd"], rows);

@@ -4,7 +4,7 @@
 
 mod browser;
 mod keepalived;
-mod requests;
+pub mod requests;
 
 use std::net::TcpStream;
 use std::path::Path;

@@ -12,6 +12,8 @@ pub struct EtcdMetrics {
     pub sent_bytes: f64,
     /// Committed proposals: transactions, heartbeats and leases that changed something.
     pub proposals: f64,
+    /// The CPU time of the member, in seconds.
+    pub cpu: f64,
     /// Upper limits in seconds and cumulative counts of the time of an fsync of the log.
     fsyncs: Vec<(f64, f64)>,
 }
@@ -34,6 +36,7 @@ impl EtcdMetrics {
             match name {
                 "etcd_mvcc_db_total_size_in_bytes" => metrics.database_bytes = value,
                 "etcd_network_client_grpc_sent_bytes_total" => metrics.sent_bytes = value,
+                "process_cpu_seconds_total" => metrics.cpu = value,
                 "etcd_server_proposals_committed_total" => metrics.proposals = value,
                 _ => {}
             }
@@ -48,6 +51,7 @@ impl EtcdMetrics {
             database_bytes: self.database_bytes,
             sent_bytes: self.sent_bytes - before.sent_bytes,
             proposals: self.proposals - before.proposals,
+            cpu: self.cpu - before.cpu,
             fsyncs: fsyncs.map(|(now, then)| (now.0, now.1 - then.1)).collect(),
         }
     }

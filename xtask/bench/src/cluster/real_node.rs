@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vipwatch_core::InstanceId;
 use vipwatch_testkit::{Etcd, HaRouter, Lab, NodeFixture, NodeProcess, Routers, pause};
 
-use super::simulated::{BenchNode, Changes};
+use super::simulated::{BenchNode, Changes, DOMAIN};
 use super::{BETWEEN_CHANGES, MAX_MEMORY_KIB};
 use crate::measure::{MemoryUse, Samples, memory};
 use crate::node::START_TIMEOUT;
@@ -116,7 +116,7 @@ fn start(subject: &Path, lab: &Lab, etcd: Option<&Etcd>) -> NodeProcess {
     let cluster = etcd.map_or_else(String::new, |etcd| {
         let endpoint = etcd.endpoint(0);
         format!(
-            "[node]\nname = \"{NODE}\"\n[cluster]\nendpoints = [\"{endpoint}\"]\ndomain = \"bench\"\n"
+            "[node]\nname = \"{NODE}\"\n[cluster]\nendpoints = [\"{endpoint}\"]\ndomain = \"{DOMAIN}\"\n"
         )
     });
     fixture.configure(&cluster);

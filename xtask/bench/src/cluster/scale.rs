@@ -7,8 +7,8 @@ use vipwatch_core::InstanceId;
 use vipwatch_testkit::{Etcd, Lab, pause};
 
 use super::etcd_metrics::EtcdMetrics;
-use super::simulated::{BenchNode, Changes, router};
-use crate::measure::{Samples, count, ms};
+use super::simulated::{BenchNode, BenchNodeSettings, Changes, InstanceKind, router};
+use crate::measure::{Samples, count, ms, thread_cpu};
 use crate::report::Row;
 
 /// Maximum time until all nodes know each other.
@@ -16,6 +16,22 @@ const START_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// The time in which the cost of an idle cluster is measured.
 const IDLE_SPAN: Duration = Duration::from_secs(20);
+
+/// The time between two comparisons that are measured.
+const BETWEEN_COMPARISONS: Duration = Duration::from_secs(2);
+
+/// What an idle cluster costs in [`IDLE_SPAN`].
+struct IdleCost {
+    sent_bytes: f64,
+    /// The CPU time of all simulated nodes, and of etcd.
+    node_ms: f64,
+    etcd_ms: f64,
+}
+
+/// The CPU time of this process, in ms.
+fn own_cpu() -> f64 {
+    thread_cpu(i32::try_from(std::process::id()).expect("a process id"))
+}
 
 /// The number of nodes, and of the instances of each. Every instance is on two nodes.
 pub struct Scale {
@@ -61,11 +77,44 @@ impl Scale {
         push("all change at once: sent by etcd for each change", "bytes", Some(sent));
         push("all change at once: fsync of etcd, p99", "ms", used.fsync_p99_ms());
         push("size of the database after it", "KiB", Some(used.database_bytes / 1024.0));
+        eprintln!("bench: comparisons with {total} instances");
+        let [without, with] =
+            [None, Some(BETWEEN_COMPARISONS)].map(|compare| self.idle(&etcd, compare));
+        let comparisons = IDLE_SPAN.as_secs_f64() / BETWEEN_COMPARISONS.as_secs_f64();
+        let each = |of: fn(&IdleCost) -> f64| Some((of(&with) - of(&without)) / comparisons);
+        let sent = each(|cost| cost.sent_bytes / 1024.0);
+        push("one comparison of a node that follows all: sent by etcd", "KiB", sent);
+        push(
+            "one comparison of a node that follows all: CPU of the node",
+            "ms",
+            each(|cost| cost.node_ms),
+        );
+        push(
+            "one comparison of a node that follows all: CPU of etcd",
+            "ms",
+            each(|cost| cost.etcd_ms),
+        );
         format!(
             "The {nodes} simulated nodes run in one process, which shares the processors with etcd: the times of \"all \
              change at once\" contain the work of all nodes on this machine. A fsync is the upper limit of a bucket of \
              etcd's own histogram."
         )
+    }
+
+    /// What the idle cluster and a further node cost, which is a backup of each instance and so follows all of them.
+    fn idle(&self, etcd: &Etcd, compare: Option<Duration>) -> IdleCost {
+        let (name, kind) = ("follower", InstanceKind::Router);
+        let settings = BenchNodeSettings { etcd, name, kind, notifies: true, compare };
+        let groups = self.nodes * self.instances / 2;
+        let node = BenchNode::start_with(&settings, (0..groups).map(router), |_| false);
+        node.wait_for_roles(3 * groups, START_TIMEOUT);
+        pause(IDLE_SPAN);
+        let (before, cpu) = (EtcdMetrics::read(&etcd.endpoint(0)), own_cpu());
+        pause(IDLE_SPAN);
+        let (node_ms, used) =
+            (own_cpu() - cpu, EtcdMetrics::read(&etcd.endpoint(0)).since(&before));
+        node.stop();
+        IdleCost { sent_bytes: used.sent_bytes, node_ms, etcd_ms: used.cpu * 1000.0 }
     }
 
     /// The instances of a node, with those that it is primary of first. Neighbours share them.

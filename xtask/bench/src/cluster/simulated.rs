@@ -2,10 +2,12 @@
 //! A node without a kernel: it has the session of a real node, and the bench sets its roles.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use vipwatch_api::RoleKind;
+use vipwatch_api::{ClusterNodeState, RoleKind};
 use vipwatch_cluster::etcd::EtcdSettings;
 use vipwatch_cluster::key::Bucket;
 use vipwatch_cluster::record::{FORMAT, ReceivedAdverts, RoleRecord};
@@ -13,14 +15,17 @@ use vipwatch_cluster::session::{
     ClusterCounters, ClusterEvent, ClusterHandle, ClusterObserver, HeartbeatFacts, RecordSource,
     SessionSettings, WantedRole, WantedSilence,
 };
-use vipwatch_cluster::view::ClusterView;
+use vipwatch_cluster::view::{ClusterView, RoleView};
 use vipwatch_core::InstanceId;
-use vipwatch_testkit::Etcd;
+use vipwatch_testkit::{Etcd, pause};
 
 use crate::measure::ms;
 
 /// Maximum time until all changes of a measurement have arrived.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// The domain of all nodes.
+pub const DOMAIN: &str = "bench";
 
 /// How many missing changes of a node a waiting bench looks for at once.
 const MAX_MISSING: usize = 100;
@@ -33,12 +38,52 @@ pub struct BenchNode {
 }
 
 struct SimulatedRoles {
+    kind: InstanceKind,
     /// The sequence number of each instance; an odd one is a primary.
     seqs: Mutex<BTreeMap<InstanceId, i64>>,
     /// Whether the view has changed since [`Self::wait_for_change`] returned last.
     has_changed: Mutex<bool>,
     change: Condvar,
     handle: OnceLock<Weak<ClusterHandle>>,
+    notifies: bool,
+}
+
+/// What the instances of a node are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstanceKind {
+    /// Routers of Neutron. Each of them has a bucket of its own.
+    Router,
+    /// Instances of keepalived that differ by their first address, and are in the bucket of one VRID.
+    OneVrid,
+}
+
+impl InstanceKind {
+    /// The id of the instance with this number.
+    pub fn id(self, number: usize) -> InstanceId {
+        match self {
+            Self::Router => router(number),
+            Self::OneVrid => format!("VI_{number}").parse().expect("a valid id"),
+        }
+    }
+
+    /// Where the record of an instance is.
+    fn bucket(self, instance: &InstanceId) -> Bucket {
+        match self {
+            Self::Router => Bucket::Router(instance.clone()),
+            Self::OneVrid => Bucket::Vrrp { is_ipv6: false, vrid: Some(1) },
+        }
+    }
+}
+
+/// A node of the bench.
+pub struct BenchNodeSettings<'a> {
+    pub etcd: &'a Etcd,
+    pub name: &'a str,
+    pub kind: InstanceKind,
+    /// Whether the node would report the findings of the cluster before nodes without a target.
+    pub notifies: bool,
+    /// The time between two comparisons with etcd.
+    pub compare: Option<Duration>,
 }
 
 /// The number of a router as its id. It has the length of a real one.
@@ -54,7 +99,8 @@ impl RecordSource for SimulatedRoles {
 
     fn role(&self, instance: &InstanceId) -> Option<WantedRole> {
         let seq = *self.lock_seqs().get(instance)?;
-        Some(WantedRole { bucket: Bucket::Router(instance.clone()), record: record(instance, seq) })
+        let bucket = self.kind.bucket(instance);
+        Some(WantedRole { bucket, record: record(self.kind, instance, seq) })
     }
 
     fn facts(&self) -> HeartbeatFacts {
@@ -63,7 +109,7 @@ impl RecordSource for SimulatedRoles {
     }
 
     fn notifies(&self) -> bool {
-        true
+        self.notifies
     }
 
     fn silences(&self) -> Vec<WantedSilence> {
@@ -168,19 +214,35 @@ impl BenchNode {
         routers: impl IntoIterator<Item = InstanceId>,
         is_primary: impl Fn(&InstanceId) -> bool,
     ) -> Self {
-        let seqs = routers.into_iter().map(|id| (id.clone(), i64::from(is_primary(&id)))).collect();
+        let (kind, notifies, compare) = (InstanceKind::Router, true, None);
+        let settings = BenchNodeSettings { etcd, name, kind, notifies, compare };
+        Self::start_with(&settings, routers, is_primary)
+    }
+
+    /// As [`Self::start`], with other settings.
+    pub fn start_with(
+        node: &BenchNodeSettings<'_>,
+        instances: impl IntoIterator<Item = InstanceId>,
+        is_primary: impl Fn(&InstanceId) -> bool,
+    ) -> Self {
+        let seqs =
+            instances.into_iter().map(|id| (id.clone(), i64::from(is_primary(&id)))).collect();
         let roles = Arc::new(SimulatedRoles {
+            kind: node.kind,
             seqs: Mutex::new(seqs),
             has_changed: Mutex::new(false),
             change: Condvar::new(),
             handle: OnceLock::new(),
+            notifies: node.notifies,
         });
-        let settings = SessionSettings::new(
-            EtcdSettings::new(etcd.endpoints()),
-            "bench".parse().expect("a valid name"),
+        let name = node.name;
+        let mut settings = SessionSettings::new(
+            EtcdSettings::new(node.etcd.endpoints()),
+            DOMAIN.parse().expect("a valid name"),
             name.parse().expect("a valid name"),
             format!("epoch-of-{name}"),
         );
+        settings.compare = node.compare.unwrap_or(settings.compare);
         let handle = ClusterHandle::start(settings, roles.clone(), roles.clone());
         let handle = Arc::new(handle.expect("start a session"));
         let _ = roles.handle.set(Arc::downgrade(&handle));
@@ -194,7 +256,7 @@ impl BenchNode {
         for id in routers {
             if let Some(seq) = seqs.get_mut(&id) {
                 *seq += 1;
-                wanted.push((Bucket::Router(id), WantedRecord::Seq(*seq)));
+                wanted.push((self.roles.kind.bucket(&id), WantedRecord::Seq(*seq)));
             }
         }
         Changes { node: self.name.clone(), wanted }
@@ -249,15 +311,81 @@ impl BenchNode {
         }
     }
 
+    /// Waits until the view has this number of roles of another node with this role.
+    pub fn wait_for_role(&self, node: &str, role: RoleKind, count: usize) {
+        let began = Instant::now();
+        let bucket = InstanceKind::OneVrid.bucket(&InstanceKind::OneVrid.id(0));
+        let is_wanted = |found: &RoleView| found.node.as_str() == node && found.record.role == role;
+        while self.handle.view().roles(&bucket).filter(is_wanted).count() < count {
+            assert!(began.elapsed() < ARRIVAL_TIMEOUT, "{}: {:?}", self.name, self.handle.basis());
+            self.roles.wait_for_change(Duration::from_millis(100));
+        }
+    }
+
+    /// Ends the session in an orderly way.
+    pub fn stop(self) {
+        self.handle.stop();
+    }
+
+    /// Waits until another node is lost.
+    pub fn wait_until_lost(&self, node: &str) {
+        let began = Instant::now();
+        let name = node.parse().expect("a valid name");
+        let state = || self.handle.view().node(&name).map(|node| node.state);
+        while state() != Some(ClusterNodeState::Lost) {
+            assert!(began.elapsed() < ARRIVAL_TIMEOUT, "{}: {:?}", self.name, self.handle.basis());
+            self.roles.wait_for_change(Duration::from_millis(100));
+        }
+    }
+
+    /// The longest wait for the lock of the view while `work` runs, in ms.
+    pub fn longest_view_wait(&self, work: impl FnOnce()) -> f64 {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sampler = scope.spawn(|| {
+                let mut longest = Duration::ZERO;
+                while !is_over.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    drop(self.handle.view());
+                    longest = longest.max(began.elapsed());
+                    pause(Duration::from_micros(500));
+                }
+                ms(longest)
+            });
+            work();
+            is_over.store(true, Ordering::Relaxed);
+            sampler.join().expect("the sampler")
+        })
+    }
+
     /// The counters of this node since its start.
     pub fn counters(&self) -> ClusterCounters {
         self.handle.counters()
     }
 }
 
-/// The record of a Neutron router.
-fn record(instance: &InstanceId, seq: i64) -> RoleRecord {
+/// The record of an instance.
+fn record(kind: InstanceKind, instance: &InstanceId, seq: i64) -> RoleRecord {
     let role = if seq % 2 == 0 { RoleKind::Backup } else { RoleKind::Primary };
+    let record = router_record(instance, role, seq);
+    let Some(number) =
+        instance.as_str().strip_prefix("VI_").filter(|_| kind != InstanceKind::Router)
+    else {
+        return record;
+    };
+    let number: u32 = number.parse().expect("a number");
+    let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() + number);
+    RoleRecord {
+        name: instance.to_string(),
+        origin: "keepalived".to_owned(),
+        netns: Some(format!("tenant-{number}")),
+        interface: "eth0".to_owned(),
+        addresses: vec![format!("{address}/24").parse().expect("a valid address")],
+        ..record
+    }
+}
+
+fn router_record(instance: &InstanceId, role: RoleKind, seq: i64) -> RoleRecord {
     RoleRecord {
         schema: FORMAT,
         node: String::new(),

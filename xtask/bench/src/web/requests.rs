@@ -44,6 +44,18 @@ pub fn request_cost(node: &NodeProcess, path: &str, count: u32) -> Result<Reques
 
 /// Sends a request on a connection of its own, and returns the number of bytes of the answer.
 pub fn request(path: &str) -> Result<f64, String> {
+    answer(path).map(|answer| measure::count(answer.len()))
+}
+
+/// The body of an answer.
+pub fn body(path: &str) -> Result<String, String> {
+    let answer = String::from_utf8(answer(path)?).map_err(|error| format!("{path}: {error}"))?;
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    Ok(body.to_owned())
+}
+
+/// The answer to a request on a connection of its own, with its head.
+fn answer(path: &str) -> Result<Vec<u8>, String> {
     let failed = |error: std::io::Error| format!("{path}: {error}");
     let mut stream = TcpStream::connect(ADDRESS).map_err(failed)?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(failed)?;
@@ -57,7 +69,7 @@ pub fn request(path: &str) -> Result<f64, String> {
         let hint = if status == "404" { "; this node does not have the route" } else { "" };
         return Err(format!("{path} answers with status {status:?}{hint}"));
     }
-    Ok(measure::count(answer.len()))
+    Ok(answer)
 }
 
 /// Connects a client to the event stream; `None` if that fails.

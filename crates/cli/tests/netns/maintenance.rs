@@ -56,7 +56,7 @@ fn silence(hosts: &Hosts, host: &str) -> String {
 fn assert_quiet(hosts: &Hosts) {
     let bodies = hosts.server.accepted_bodies();
     assert_eq!(findings(&bodies), [""; 0], "{bodies:#?}");
-    for host in &hosts.hosts {
+    for host in &hosts.each {
         let notifications = hosts.hook_notifications(&host.name);
         assert_eq!(findings(&notifications), [""; 0], "{}: {notifications:#?}", host.name);
         assert_eq!(silence(hosts, &host.name), "", "{}", host.name);
@@ -152,10 +152,22 @@ fn the_scripts_for_neutron_in_the_maintenance_guide_move_the_primaries_and_bring
     for section in ["4. With Neutron", "5. With Kolla-Ansible"] {
         write_scripts(&hosts, section);
     }
+    let server = hosts.lab.path().join("server");
+    // A disabled router stays bound to the agents, which do not run it.
+    let disabled = "00000000-0000-4000-8000-00000000000c";
+    write(&server.join("down").join(disabled), "");
+    for host in &hosts.each {
+        write(&server.join(format!("bindings/agent-{}/{disabled}", host.name)), "");
+    }
+    let accident = |name: &str| write(&server.join("accidents").join(name), "");
+    let output = |line: &str| hosts.command("sh").args(["-c", line]).output().unwrap();
     let run = |line: &str| {
-        let output = hosts.command("sh").args(["-c", line]).output().unwrap();
+        let output = output(line);
         assert!(output.status.success(), "{line}: {}", text(&output));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let fail = |line: &str| {
+        let output = output(line);
+        assert!(!output.status.success(), "{line}: {}", text(&output));
     };
     let with_neutron = blocks("4. With Neutron", "console");
     let ready = || {
@@ -166,18 +178,34 @@ fn the_scripts_for_neutron_in_the_maintenance_guide_move_the_primaries_and_bring
             .unwrap()
     };
     wait_showing("a clean failover", || text(&ready()), || ready().status.success().then_some(()));
+    fail("sh drain-agent node-9");
+    accident("list");
+    fail("sh drain-agent node-1");
+    assert!(!server.join("disabled/agent-node-1").exists(), "drained without the list of Neutron");
+    // Neutron refuses to remove one router, and a user deletes another one at that moment.
+    accident(&format!("refuse-remove-{}", routers[0]));
+    accident(&format!("delete-{}", routers[1]));
     for command in commands(with_neutron[0], "$ ") {
         run(command);
     }
+    let left = routers.len() - 1;
     let roles = |host: &str| {
         let text = hosts.succeed(host, "vipwatch status --role primary -o name");
         text.lines().count()
     };
-    assert_eq!((roles("node-1"), roles("node-2") + roles("node-3")), (0, routers.len()));
+    assert_eq!((roles("node-1"), roles("node-2") + roles("node-3")), (0, left));
     assert_eq!(
         hosts.succeed("node-1", "ls /run/netns").trim(),
         "",
         "a disabled agent has no routers"
+    );
+    // Neutron does not give this router back by itself, and refuses it once.
+    accident(&format!("refuse-add-{}", routers[2]));
+    accident("list");
+    fail("sh return-agent node-1");
+    assert!(
+        hosts.lab.path().join("moved.node-1").exists(),
+        "forgotten without the list of Neutron"
     );
     let mut after = commands(with_neutron[1], "$ ");
     let remove =
@@ -188,7 +216,7 @@ fn the_scripts_for_neutron_in_the_maintenance_guide_move_the_primaries_and_bring
     run(&remove);
     let all_back = || {
         let text = hosts.succeed("node-1", "vipwatch status --role backup -o name");
-        (text.lines().count() == routers.len()).then_some(())
+        (text.lines().count() == left).then_some(())
     };
     wait_for("all routers as backups", all_back);
     assert_quiet(&hosts);

@@ -33,7 +33,7 @@ pub(super) const ADDRESSES: [&str; 2] = ["192.0.2.101/24", "192.0.2.102/24"];
 pub(super) struct Hosts {
     pub(super) lab: Lab,
     pub(super) server: HttpServer,
-    pub(super) hosts: Vec<Host>,
+    pub(super) each: Vec<Host>,
     pub(super) etcd: Etcd,
     /// The namespace of etcd, the webhook and the operator.
     pub(super) laptop: TestNetns,
@@ -73,14 +73,14 @@ impl Hosts {
             script(&programs.join(name), text);
         }
         std::os::unix::fs::symlink(PROGRAM, programs.join("vipwatch")).unwrap();
-        let hosts = (1..=3).map(|number| Host::new(&lab, &switch, number)).collect();
-        Self { lab, server, hosts, etcd, laptop, _switch: switch }
+        let each = (1..=3).map(|number| Host::new(&lab, &switch, number)).collect();
+        Self { lab, server, each, etcd, laptop, _switch: switch }
     }
 
     /// Each host has a keepalived with two instances in a sync group. The first host is primary.
     pub(super) fn with_keepalived() -> Self {
         let lab = Self::new();
-        for (host, priority) in lab.hosts.iter().zip([150, 120, 90]) {
+        for (host, priority) in lab.each.iter().zip([150, 120, 90]) {
             write(&host.directory.join("keepalived.conf"), &keepalived_conf(priority));
             lab.succeed(&host.name, "systemctl start keepalived");
             lab.start_node(host);
@@ -96,7 +96,7 @@ impl Hosts {
         let lines: Vec<String> = routers.iter().map(|router| format!("{router}\n")).collect();
         write(&server.join("routers"), &lines.concat());
         std::fs::create_dir_all(server.join("disabled")).unwrap();
-        for host in &lab.hosts {
+        for host in &lab.each {
             for router in routers {
                 write(&server.join(format!("bindings/agent-{}/{router}", host.name)), "");
             }
@@ -195,7 +195,7 @@ impl Hosts {
             let text = self.succeed(&host.name, "ip -o address show dev eth0");
             ADDRESSES.iter().all(|address| text.contains(&format!(" {address} ")))
         };
-        self.hosts.iter().filter(holds).map(|host| host.name.as_str()).collect()
+        self.each.iter().filter(holds).map(|host| host.name.as_str()).collect()
     }
 
     /// Waits until only this host holds the addresses, its node knows it, and no node has a finding.
@@ -209,7 +209,7 @@ impl Hosts {
         self.wait_for(expected, &what, "vipwatch status --role primary -o name", |text| {
             text.lines().count() == ADDRESSES.len()
         });
-        for host in &self.hosts {
+        for host in &self.each {
             self.wait_for(&host.name, "no finding", "vipwatch doctor --fail-on warning", |_| true);
             self.wait_for(&host.name, "a clean failover", "vipwatch drain-check --if", |_| true);
         }

@@ -185,6 +185,9 @@ pub struct ClusterMemberItem {
     /// The sync group; null if it is in none.
     #[serde(default)]
     pub sync_group: Option<String>,
+    /// The addresses of the group that its configuration does not have.
+    #[serde(default)]
+    pub missing: Vec<String>,
 }
 
 /// A group: the instances on several nodes that share virtual addresses.
@@ -242,6 +245,9 @@ pub struct ClusterNodeItem {
     pub primaries: u64,
     /// The number of its instances in this view that are backup.
     pub backups: u64,
+    /// The number of instances that it follows, by its last heartbeat; null if the node is not alive.
+    #[serde(default)]
+    pub followed: Option<u64>,
 }
 
 /// The answer to `GET /v1/cluster/nodes`.

@@ -36,8 +36,8 @@ pub struct DrainFacts {
     pub failovers: BTreeMap<String, DrainFailover>,
     /// The groups of the cluster in the view of the node; `None` if the node has no such route.
     pub cluster: Option<ClusterGroupList>,
-    /// The number of instances of the last day that were not removed while the node ran, if it follows none now; `None` if the
-    /// history cannot say it.
+    /// The number of instances of the last day of which the running node did not see the removal without addresses, if it
+    /// follows none now; `None` if the history cannot say it.
     pub recent_instances: Option<u64>,
     /// Why the history could not be read; `None` if it could.
     pub history_error: Option<String>,

@@ -67,9 +67,9 @@ pub struct FindingList {
     /// The keepaliveds in containers. They are no findings.
     #[serde(default)]
     pub containers: Vec<ContainerKeepalived>,
-    /// The number of running keepaliveds on this machine, those in containers included.
+    /// The number of running keepaliveds that the node can follow; null if it cannot read all processes.
     #[serde(default)]
-    pub keepaliveds: u64,
+    pub keepaliveds: Option<u64>,
 }
 
 /// A running keepalived with another root directory than the node's: in a container.

@@ -13,7 +13,7 @@ use crate::Schema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SilenceItem {
-    /// The number of the silence.
+    /// The number of the silence; 0 for one of the cluster.
     pub number: i64,
     /// The id of the instance; null for all instances and the node.
     pub id: Option<String>,
@@ -25,6 +25,9 @@ pub struct SilenceItem {
     pub reason: String,
     /// The user that created it.
     pub created_by: String,
+    /// The id of a silence of the cluster, which `vipwatch cluster silence remove` ends; left out for one of this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
 }
 
 /// The body of `POST /v1/silences`.
@@ -50,6 +53,6 @@ pub struct SilenceList {
     pub schema: Schema,
     /// The name of the node.
     pub node: String,
-    /// The silences in force, by number.
+    /// The silences in force, by number; then those of the cluster that cover the node or an instance.
     pub items: Vec<SilenceItem>,
 }

@@ -167,6 +167,7 @@ pub(crate) fn silences() -> SilenceList {
         until: at("17:00:00"),
         reason: reason.to_owned(),
         created_by: "root".to_owned(),
+        cluster_id: None,
     };
     SilenceList {
         schema: Schema::Silences,
@@ -282,7 +283,7 @@ pub(crate) fn findings() -> FindingList {
         ],
         too_young: 1,
         containers: Vec::new(),
-        keepaliveds: 0,
+        keepaliveds: Some(0),
     }
 }
 

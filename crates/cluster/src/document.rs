@@ -96,6 +96,7 @@ pub fn nodes(view: &ClusterView, basis: ClusterBasis) -> ClusterNodeList {
             instances: count.instances,
             primaries: count.primaries,
             backups: count.backups,
+            followed: live.map(|live| live.record.instances),
         }
     };
     let items = view.nodes().map(item).collect();
@@ -181,16 +182,21 @@ fn group_item(group: Group, findings: Vec<String>) -> ClusterGroupItem {
     let primaries = group.primaries().into_iter().map(ToString::to_string).collect();
     let addresses: BTreeSet<IpNet> =
         group.members.iter().flat_map(|member| &member.record.addresses).copied().collect();
+    let members = group.members.into_iter().map(|member| member_item(member, &addresses)).collect();
     let addresses = addresses.iter().map(ToString::to_string).collect();
-    let members = group.members.into_iter().map(member_item).collect();
     ClusterGroupItem { id, state, primaries, addresses, members, findings }
 }
 
-fn member_item(member: GroupMember) -> ClusterMemberItem {
+/// `addresses` are those of all members.
+fn member_item(member: GroupMember, addresses: &BTreeSet<IpNet>) -> ClusterMemberItem {
     let confirmed = member.has_confirmed(member.mod_revision);
     let GroupMember { node, state, record, .. } = member;
+    // The length of the prefix does not matter.
+    let has = |address: &IpNet| record.addresses.iter().any(|own| own.addr() == address.addr());
+    let missing = addresses.iter().filter(|address| !has(address));
     ClusterMemberItem {
         confirmed,
+        missing: missing.map(ToString::to_string).collect(),
         keepalived: record.keepalived,
         hears_other: match record.adverts {
             ReceivedAdverts::Other => Some(true),

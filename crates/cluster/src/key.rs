@@ -227,10 +227,15 @@ impl SilenceId {
         Self(format!("{node}.{number}"))
     }
 
+    /// The name of the node that adds silences with such ids; `None` for a silence that a command has added.
+    pub(crate) fn node(&self) -> Option<&str> {
+        let (node, number) = self.0.rsplit_once('.')?;
+        number.parse::<i64>().is_ok().then_some(node)
+    }
+
     /// Whether a silence with this id was added on this node.
     pub fn is_of_node(&self, node: &ClusterName) -> bool {
-        let number = self.0.strip_prefix(node.as_str()).and_then(|rest| rest.strip_prefix('.'));
-        number.is_some_and(|number| number.parse::<i64>().is_ok())
+        self.node() == Some(node.as_str())
     }
 
     /// The id as text.

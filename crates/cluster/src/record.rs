@@ -249,17 +249,17 @@ pub struct FindingSilence {
     pub id: String,
     /// When it ends, by the clock of its creator.
     pub until: Timestamp,
-    /// Who created it.
+    /// Who created it, shortened.
     pub created_by: String,
-    /// Why.
+    /// Why, shortened.
     pub reason: String,
 }
 
 /// The maximum length of a silence.
 const MAX_SILENCE_SECONDS: i64 = 30 * 24 * 3600;
 
-/// The maximum length of the reason and of the creator of a silence, in bytes.
-const MAX_REASON_BYTES: usize = 2000;
+/// The maximum length of the reason and of the creator of a silence, in bytes of JSON: a control character has six.
+const MAX_REASON_BYTES: usize = 2048;
 
 /// The reason why a value is not used.
 #[derive(Debug, thiserror::Error)]
@@ -440,7 +440,7 @@ impl FindingRecord {
 }
 
 impl SilenceRecord {
-    fn checked(self) -> Result<Self, ClusterRecordError> {
+    pub(crate) fn checked(self) -> Result<Self, ClusterRecordError> {
         let is_node = self.node.as_ref().is_none_or(|node| node.parse::<ClusterName>().is_ok());
         let is_group = self.group.as_ref().is_none_or(|group| Bucket::of_group(group).is_some());
         if !is_node || !is_group || self.node.is_none() && self.group.is_none() {
@@ -450,7 +450,7 @@ impl SilenceRecord {
         if !(0..=MAX_SILENCE_SECONDS).contains(&seconds) {
             return Err(ClusterRecordError::LongSilence { seconds });
         }
-        let bytes = self.reason.len().max(self.created_by.len());
+        let bytes = encode(&self.reason).len().max(encode(&self.created_by).len());
         if bytes > MAX_REASON_BYTES {
             return Err(ClusterRecordError::LongWord { bytes });
         }

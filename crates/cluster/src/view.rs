@@ -39,8 +39,8 @@ pub use self::node::NodeView;
 use self::range::KeyRange;
 use self::role::RoleTable;
 pub use self::role::{RoleView, ViewSerial};
-pub use self::silence::SilenceIndex;
 use self::silence::SilenceTable;
+pub use self::silence::{MAX_SILENCES_OF_NODE, SilenceIndex};
 use crate::key::{Bucket, ClusterKey, ClusterName, FindingId, KeySpace, SilenceId};
 use crate::record::{
     ClusterRecord, ClusterRecordError, FindingRecord, ReporterRecord, SilenceRecord,

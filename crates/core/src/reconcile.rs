@@ -24,7 +24,7 @@ use crate::{Role, RoleKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Trigger {
-    /// The node follows the instance for the first time in this run.
+    /// The node follows the instance for the first time in this run, or does not find one of the last run.
     Start,
     /// The kernel reported that an address was added, removed or changed.
     Address,

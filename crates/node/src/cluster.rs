@@ -37,10 +37,9 @@ pub(crate) use self::received_adverts::hears_other;
 use self::records::PublishedRecords;
 pub(crate) use self::settings::ClusterStartError;
 pub(crate) use self::silences::ForeignSilences;
-use vipwatch_history::SilenceRow;
 
 use crate::config::ClusterConfig;
-use crate::silence::Silences;
+use crate::silence::{ClusterSilences, Silences};
 use crate::state::StateStore;
 use crate::transition::Transition;
 use vipwatch_core::FindingKind;
@@ -240,8 +239,8 @@ impl ClusterService {
     }
 
     /// The silences of this node and of its groups that were added elsewhere; `None` if they are those of the last call.
-    pub(crate) fn foreign_silences(&self, known: &mut ForeignSilences) -> Option<Vec<SilenceRow>> {
-        self.read(|view| known.changed(view, &self.0.node, &self.0.store)).flatten()
+    pub(crate) fn foreign_silences(&self, known: &mut ForeignSilences) -> Option<ClusterSilences> {
+        self.read(|view| known.changed(view, &self.0.node)).flatten()
     }
 
     /// Instances were added, removed or configured differently.

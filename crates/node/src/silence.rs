@@ -8,10 +8,12 @@
 //! A silence that has ended is kept for some time: a target for every transition that was down reads its backlog from the
 //! history, and does not receive the transitions that happened during the silence.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use vipwatch_api::timestamp_from_millis;
 use vipwatch_core::InstanceId;
 use vipwatch_history::SilenceRow;
 use vipwatch_linux::clock::{from_unix_millis, unix_millis};
@@ -33,8 +35,8 @@ pub const MAX_REASON_CHARS: usize = 500;
 /// Why a silence cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SilenceError {
-    /// The reason is empty or too long.
-    #[error("the reason must have 1 to {MAX_REASON_CHARS} characters")]
+    /// The reason is empty or too long, or has control characters.
+    #[error("the reason must have 1 to {MAX_REASON_CHARS} characters, and no control characters")]
     InvalidReason,
     /// The length is zero or too long.
     #[error("a silence lasts from 1 second to 30 days")]
@@ -43,6 +45,9 @@ pub enum SilenceError {
     #[error("there are {MAX_SILENCES} silences already; remove one first")]
     TooMany,
 }
+
+/// The silences that other clients of etcd have added for this node, by the id there and the instance.
+pub(crate) type ClusterSilences = BTreeMap<(String, Option<String>), SilenceRow>;
 
 /// The silences of this node.
 #[derive(Debug)]
@@ -58,8 +63,8 @@ struct SilenceState {
     rows: Vec<SilenceRow>,
     /// Those that have ended; by their end.
     ended: Vec<SilenceRow>,
-    /// Those that other clients of etcd have added for this node, or for a group of it. They end there.
-    of_cluster: Vec<SilenceRow>,
+    /// They have a number when they have ended.
+    of_cluster: ClusterSilences,
     /// The number of the last silence.
     last_number: i64,
 }
@@ -72,7 +77,7 @@ impl Silences {
         let (rows, mut ended): (Vec<_>, Vec<_>) =
             stored.into_iter().partition(|row| row.until > now);
         ended.sort_by_key(|row| row.until);
-        let of_cluster = Vec::new();
+        let of_cluster = ClusterSilences::new();
         let state = Mutex::new(SilenceState { rows, ended, of_cluster, last_number });
         Ok(Self { state, changes: WakeQueue::new()? })
     }
@@ -107,7 +112,8 @@ impl Silences {
         reason: &str,
         created_by: &str,
     ) -> Result<SilenceRow, SilenceError> {
-        if reason.trim().is_empty() || reason.chars().count() > MAX_REASON_CHARS {
+        let is_long = reason.chars().count() > MAX_REASON_CHARS;
+        if reason.trim().is_empty() || is_long || reason.contains(char::is_control) {
             return Err(SilenceError::InvalidReason);
         }
         if length < Duration::from_secs(1) || length > MAX_SILENCE {
@@ -149,7 +155,7 @@ impl Silences {
         is_removed
     }
 
-    /// The silences that are in force at `now`, by number.
+    /// The silences of this node that are in force at `now`, by number.
     pub fn in_force(&self, now: SystemTime) -> Vec<SilenceRow> {
         let now = unix_millis(now);
         self.lock().rows.iter().filter(|row| row.until > now).cloned().collect()
@@ -165,7 +171,7 @@ impl Silences {
     pub(crate) fn covered(&self, instance: Option<&InstanceId>, at: SystemTime) -> bool {
         let at = unix_millis(at);
         let state = self.lock();
-        let mut rows = state.rows.iter().chain(&state.ended).chain(&state.of_cluster);
+        let mut rows = state.rows.iter().chain(&state.ended).chain(state.of_cluster.values());
         rows.any(|row| row.created_at <= at && at < row.until && is_about(row, instance))
     }
 
@@ -173,7 +179,7 @@ impl Silences {
     pub fn until(&self, instance: Option<&InstanceId>, now: SystemTime) -> Option<SystemTime> {
         let now = unix_millis(now);
         let state = self.lock();
-        let rows = state.rows.iter().chain(&state.of_cluster);
+        let rows = state.rows.iter().chain(state.of_cluster.values());
         let in_force = rows.filter(|row| row.until > now);
         let covering = in_force.filter(|row| is_about(row, instance));
         covering.map(|row| row.until).max().map(from_unix_millis)
@@ -182,17 +188,41 @@ impl Silences {
     /// When the next silence ends; `None` if there is none.
     pub fn next_end(&self) -> Option<SystemTime> {
         let state = self.lock();
-        let now = unix_millis(SystemTime::now());
-        let of_cluster = state.of_cluster.iter().filter(|row| row.until > now);
-        state.rows.iter().chain(of_cluster).map(|row| row.until).min().map(from_unix_millis)
+        let rows = state.rows.iter().chain(state.of_cluster.values());
+        rows.map(|row| row.until).min().map(from_unix_millis)
     }
 
-    /// Sets the silences that other clients of etcd have added for this node. Returns whether they differ from those before.
-    pub(crate) fn set_of_cluster(&self, rows: Vec<SilenceRow>) -> bool {
+    /// The silences that other clients of etcd have added for this node.
+    pub(crate) fn of_cluster(&self) -> ClusterSilences {
+        self.lock().of_cluster.clone()
+    }
+
+    /// Sets the silences of the cluster. Those that are missing or over have ended. Returns whether they differ from those before.
+    pub(crate) fn set_of_cluster(&self, mut silences: ClusterSilences, now: SystemTime) -> bool {
+        let now = unix_millis(now);
+        silences.retain(|_, row| row.until > now);
         let mut state = self.lock();
-        let is_changed = state.of_cluster != rows;
-        state.of_cluster = rows;
+        let before = std::mem::replace(&mut state.of_cluster, silences.clone());
+        let is_changed = before != silences;
+        for (key, row) in silences.iter().filter(|(key, _)| !before.contains_key(*key)) {
+            log("silence of the cluster began", key, row);
+        }
+        let mut ended = Vec::new();
+        for (key, row) in before.into_iter().filter(|(key, _)| !silences.contains_key(key)) {
+            log("silence of the cluster ended", &key, &row);
+            state.last_number += 1;
+            let until = row.until.min(now);
+            ended.push(SilenceRow { number: state.last_number, until, ..row });
+        }
+        state.keep_ended(ended.into_iter(), now);
         is_changed
+    }
+
+    /// Ends the silences of the cluster that are over. Returns whether there are any.
+    pub(crate) fn end_of_cluster(&self, now: SystemTime) -> bool {
+        let is_over = |row: &SilenceRow| row.until <= unix_millis(now);
+        let has_ended = self.lock().of_cluster.values().any(is_over);
+        has_ended && self.set_of_cluster(self.of_cluster(), now)
     }
 
     /// The silences that have ended since the last call.
@@ -209,10 +239,15 @@ impl Silences {
         !self.changes.take_all().is_empty()
     }
 
-    /// All silences, to store them.
+    /// All silences, to store them. Those of the cluster are as if they ended now: the next run learns from etcd whether they go on.
     pub(crate) fn rows(&self) -> Vec<SilenceRow> {
-        let state = self.lock();
-        state.ended.iter().chain(&state.rows).cloned().collect()
+        let (state, now) = (self.lock(), unix_millis(SystemTime::now()));
+        let numbered = (state.last_number + 1..).zip(state.of_cluster.values().cloned());
+        let of_cluster = numbered.map(|(number, row)| {
+            let until = row.until.min(now);
+            SilenceRow { number, until, ..row }
+        });
+        state.ended.iter().chain(&state.rows).cloned().chain(of_cluster).collect()
     }
 }
 
@@ -224,6 +259,18 @@ impl SilenceState {
         self.ended.retain(|row| row.until > now - kept);
         self.ended.drain(..self.ended.len().saturating_sub(MAX_SILENCES));
     }
+}
+
+/// Logs the begin or the end of a silence that another client of etcd has added: it mutes this node.
+fn log(event: &str, (id, instance): &(String, Option<String>), row: &SilenceRow) {
+    tracing::info!(
+        id,
+        instance = instance.as_deref().unwrap_or("all"),
+        created_by = row.created_by,
+        until = %timestamp_from_millis(row.until),
+        reason = row.reason,
+        "{event}"
+    );
 }
 
 /// Whether the silence is about `instance`, or about the node for `None`.
@@ -301,11 +348,60 @@ mod tests {
         let minute = Duration::from_mins(1);
         assert_eq!(add(minute, " "), SilenceError::InvalidReason);
         assert_eq!(add(minute, &"x".repeat(501)), SilenceError::InvalidReason);
+        assert_eq!(add(minute, "x\u{1b}[2J"), SilenceError::InvalidReason);
         assert_eq!(add(Duration::ZERO, "x"), SilenceError::InvalidLength);
         assert_eq!(add(MAX_SILENCE + minute, "x"), SilenceError::InvalidLength);
         for _ in 0..MAX_SILENCES {
             silences.add(None, minute, "x", "root").unwrap();
         }
         assert_eq!(add(minute, "x"), SilenceError::TooMany);
+    }
+
+    /// A silence of the whole node that a command has added, from now on.
+    fn of_cluster(now: SystemTime, length: Duration) -> ClusterSilences {
+        let row = SilenceRow {
+            number: 0,
+            instance: None,
+            created_at: unix_millis(now),
+            until: unix_millis(now + length),
+            reason: "reboot".to_owned(),
+            created_by: "root".to_owned(),
+            ended_by: None,
+        };
+        [(("cli.x".to_owned(), None), row)].into()
+    }
+
+    #[test]
+    fn a_silence_of_the_cluster_ends_by_its_time_and_its_transitions_stay_covered() {
+        let silences = Silences::new(Vec::new()).unwrap();
+        let (now, hour) = (SystemTime::now(), Duration::from_hours(1));
+        let silence = of_cluster(now, hour);
+        assert!(silences.set_of_cluster(silence.clone(), now));
+        assert!(!silences.set_of_cluster(silence.clone(), now), "the same one");
+        let end = silences.next_end().unwrap();
+        assert!(silences.covers(&id("a"), now) && !silences.end_of_cluster(now));
+        assert!(silences.end_of_cluster(end), "what it held is looked at again");
+        assert!(silences.next_end().is_none() && !silences.end_of_cluster(end));
+        assert!(!silences.set_of_cluster(silence, end), "etcd still has it");
+        assert!(silences.covered(None, now + hour / 2) && !silences.covered(None, end));
+    }
+
+    #[test]
+    fn the_time_of_a_removed_silence_of_the_cluster_is_known_after_a_restart() {
+        let silences = Silences::new(Vec::new()).unwrap();
+        let (now, second) = (SystemTime::now(), Duration::from_secs(1));
+        let began = now - second * 3;
+        silences.set_of_cluster(of_cluster(began, second * 100), now);
+        let running = Silences::new(silences.rows()).unwrap();
+        assert!(running.in_force(now).is_empty(), "it is no silence of this node");
+        assert!(silences.set_of_cluster(ClusterSilences::new(), now));
+        silences.add(None, second, "x", "root").unwrap();
+        let stored = Silences::new(silences.rows()).unwrap();
+        for silences in [&running, &silences, &stored] {
+            assert!(silences.covered(Some(&id("a")), began + second));
+        }
+        let mut rows = stored.rows();
+        rows.dedup_by_key(|row| row.number);
+        assert_eq!(rows.len(), 2, "each row of the history has a number of its own");
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn node(name: &str) -> ClusterNodeItem {
         instances: 1,
         primaries: 0,
         backups: 0,
+        followed: Some(1),
     }
 }
 
@@ -59,5 +60,6 @@ pub(crate) fn member(node: &str, role: RoleKind) -> ClusterMemberItem {
         hears_other: None,
         source: None,
         sync_group: None,
+        missing: Vec::new(),
     }
 }

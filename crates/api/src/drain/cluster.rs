@@ -2,22 +2,27 @@
 //! What the other nodes of the cluster say about each instance of a node: whether one of them holds its addresses, and which of
 //! them would take over.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
+use vipwatch_core::finding::DrainEffect;
 
-use super::takeover::{Takeover, holds, is_live, takeover};
+use super::rules::{blocking_name, has_effect, is_flapping};
+use super::takeover::{Takeover, holds, is_live, takeover, unseen_scripts};
 use super::{DrainCheckDocument, DrainInstance, DrainQuestion, DrainReason, verdict};
 use crate::{
     ClusterConnectionState, ClusterGroupItem, ClusterGroupList, ClusterMemberItem, ClusterNodeItem,
     ClusterNodeState, ClusterScope, GroupState, RoleKind, Schema,
 };
 
+/// A group, and the instance of the node in it.
+type OwnGroup<'g> = (&'g ClusterGroupItem, &'g ClusterMemberItem);
+
 /// The groups of one node.
 pub(super) struct NodeGroups<'g> {
     node: &'g str,
     /// By the id of the node's instance.
-    groups: HashMap<&'g str, (&'g ClusterGroupItem, &'g ClusterMemberItem)>,
+    groups: HashMap<&'g str, OwnGroup<'g>>,
 }
 
 /// What is known about the instances of a node.
@@ -26,6 +31,8 @@ pub(super) struct ClusterAnswer {
     pub(super) blocking: Vec<DrainReason>,
     pub(super) uncertain: Vec<DrainReason>,
     pub(super) notes: Vec<DrainReason>,
+    /// The instances without addresses here that another node certainly holds.
+    pub(super) held_elsewhere: HashSet<String>,
     /// Who would take over each instance with addresses here.
     pub(super) successors: BTreeMap<String, Vec<String>>,
 }
@@ -51,7 +58,7 @@ impl<'g> NodeGroups<'g> {
         let mut answer = ClusterAnswer::default();
         let mut sync_groups = SyncGroups::new();
         for (id, role) in instances {
-            let Some((group, own)) = self.groups.get(id) else {
+            let Some(&(group, own)) = self.groups.get(id) else {
                 let text = "the cluster does not know this instance yet";
                 answer.uncertain.push(DrainReason::new("cluster-view", Some(id), text));
                 continue;
@@ -64,7 +71,7 @@ impl<'g> NodeGroups<'g> {
                     self.leave(id, group, own, &mut answer, &mut sync_groups);
                 }
             } else if role != RoleKind::Unknown {
-                self.stay(id, role, group, &mut answer);
+                self.stay(id, role, (group, own), &mut answer);
             }
         }
         check_sync_groups(&sync_groups, &mut answer);
@@ -88,7 +95,7 @@ impl<'g> NodeGroups<'g> {
             answer.blocking.push(DrainReason::new("two-primaries", Some(id), text));
             return;
         }
-        match takeover(group, self.node) {
+        match takeover(group, own) {
             Takeover::Next(next) => {
                 let names: Vec<&str> = next.iter().map(|member| member.node.as_str()).collect();
                 let owned = names.iter().map(|name| (*name).to_owned()).collect();
@@ -108,28 +115,46 @@ impl<'g> NodeGroups<'g> {
     }
 
     /// An instance without addresses on the node: another node must hold them.
-    fn stay(&self, id: &str, role: RoleKind, group: &ClusterGroupItem, answer: &mut ClusterAnswer) {
-        let others = || group.members.iter().filter(|member| member.node != self.node);
+    fn stay(
+        &self,
+        id: &str,
+        role: RoleKind,
+        (group, own): OwnGroup<'_>,
+        answer: &mut ClusterAnswer,
+    ) {
+        let others = group.members.iter().filter(|member| member.node != self.node);
         let holders: Vec<_> =
-            others().filter(|member| is_live(member) && holds(member.role)).collect();
-        let hears =
-            |member: &ClusterMemberItem| is_live(member) && member.hears_other == Some(true);
-        if let Some(holder) = holders.first() {
-            if !holders.iter().any(|holder| holder.confirmed) {
-                let text = format!("{} has not confirmed that it is primary", holder.node);
-                answer.uncertain.push(DrainReason::new("primary-not-certain", Some(id), text));
-            } else if role == RoleKind::Backup
-                && !matches!(takeover(group, self.node), Takeover::Next(_))
-            {
+            others.filter(|member| is_live(member) && holds(member.role)).collect();
+        let Some(holder) = holders.first() else {
+            self.check_unheld(id, group, answer);
+            return;
+        };
+        if holders.iter().all(|holder| holder.role == RoleKind::Partial) {
+            let text = format!("{} holds only a part of the addresses", holder.node);
+            answer.blocking.push(DrainReason::new("partly-held", Some(id), text));
+        } else if !holders.iter().any(|one| one.confirmed && one.role == RoleKind::Primary) {
+            let text = format!("{} has not confirmed that it is primary", holder.node);
+            answer.uncertain.push(DrainReason::new("primary-not-certain", Some(id), text));
+        } else {
+            answer.held_elsewhere.insert(id.to_owned());
+            if role == RoleKind::Backup && !matches!(takeover(group, own), Takeover::Next(_)) {
                 let text = "this is the only live backup: while this node is down, no node could take over";
                 answer.notes.push(DrainReason::new("last-backup", Some(id), text));
             }
-        } else if group.members.iter().any(hears) {
+        }
+    }
+
+    /// An instance whose addresses no live node holds.
+    fn check_unheld(&self, id: &str, group: &ClusterGroupItem, answer: &mut ClusterAnswer) {
+        let mut others = group.members.iter().filter(|member| member.node != self.node);
+        let hears =
+            |member: &ClusterMemberItem| is_live(member) && member.hears_other == Some(true);
+        if group.members.iter().any(hears) {
             // The record may be older than the end of the adverts.
             let text =
                 "no live node holds the addresses, and adverts of another node were received";
             answer.uncertain.push(DrainReason::new("primary-not-certain", Some(id), text));
-        } else if let Some(absent) = others().find(|member| was_primary(member)) {
+        } else if let Some(absent) = others.find(|member| was_primary(member)) {
             let text = format!(
                 "{} was primary when vipwatch was stopped there, and no live node is",
                 absent.node
@@ -178,31 +203,36 @@ pub fn drain_check_of_cluster(
     at: Timestamp,
 ) -> DrainCheckDocument {
     let of_node = NodeGroups::new(&node.node, &groups.items);
-    let mut own: Vec<&ClusterMemberItem> =
-        of_node.groups.values().map(|(_, member)| *member).collect();
-    own.sort_by_key(|member| (!holds(member.role), member.instance.as_str()));
-    let instances = own.iter().map(|member| (member.instance.as_str(), member.role));
+    let mut own: Vec<OwnGroup<'_>> = of_node.groups.values().copied().collect();
+    own.sort_by_key(|(_, member)| (!holds(member.role), member.instance.as_str()));
+    let instances = own.iter().map(|(_, member)| (member.instance.as_str(), member.role));
     let mut answer = of_node.answer(question, instances);
     if question == DrainQuestion::Now {
-        let held = own.iter().filter_map(|member| {
+        let held = own.iter().filter_map(|(_, member)| {
             held_here(&member.instance, member.role, member.reason.as_deref())
         });
         answer.blocking.extend(held);
     }
+    add_findings(question, &own, &mut answer);
     answer.uncertain.extend(not_current(groups, node, &own));
-    let is_holding = own.iter().any(|member| holds(member.role));
-    let not_known = vec![DrainReason::new(
+    let instances = own.iter().map(|(_, member)| instance_of(member, &mut answer.successors));
+    let instances: Vec<DrainInstance> = instances.collect();
+    let is_holding = instances.iter().any(|instance| instance.holds_addresses);
+    let mut not_known = vec![DrainReason::new(
         "deliveries",
         None,
         "whether notifications are pending on the node: `vipwatch drain-check` there says it",
     )];
+    if question == DrainQuestion::If && is_holding {
+        not_known.push(unseen_scripts());
+    }
     DrainCheckDocument {
         schema: Schema::DrainCheck,
         node: node.node.clone(),
         at,
         question,
         verdict: verdict(question, is_holding, &answer.blocking, &answer.uncertain),
-        instances: own.iter().map(|member| instance_of(member, &mut answer.successors)).collect(),
+        instances,
         blocking: answer.blocking,
         uncertain: answer.uncertain,
         not_known,
@@ -226,13 +256,41 @@ pub(super) fn held_here(id: &str, role: RoleKind, reason: Option<&str>) -> Optio
     }
 }
 
+/// Adds what the findings in the records say, by the rules that the node itself follows.
+fn add_findings(question: DrainQuestion, own: &[OwnGroup<'_>], answer: &mut ClusterAnswer) {
+    let known = answer.blocking.iter().chain(&answer.uncertain);
+    let mut known: HashSet<(String, Option<String>)> =
+        known.map(|reason| (reason.name.clone(), reason.id.clone())).collect();
+    for (group, member) in own {
+        let id = member.instance.as_str();
+        let is_held = holds(member.role);
+        let is_gone = !is_held && member.keepalived == Some(false);
+        let is_settled =
+            question == DrainQuestion::Now && (is_gone || answer.held_elsewhere.contains(id));
+        for finding in member.findings.iter().chain(&group.findings) {
+            let is_over = is_settled && is_flapping(finding);
+            let (name, reasons) = match blocking_name(question, finding, is_held) {
+                Some(name) => (name, &mut answer.blocking),
+                None if has_effect(finding, DrainEffect::Uncertain) && !is_over => {
+                    (finding.as_str(), &mut answer.uncertain)
+                }
+                None => continue,
+            };
+            if known.insert((name.to_owned(), Some(id.to_owned()))) {
+                let text = format!("the finding {finding} is open");
+                reasons.push(DrainReason::new(name, Some(id), text));
+            }
+        }
+    }
+}
+
 /// Why the records of a node are not what its kernel says now.
 fn not_current(
     groups: &ClusterGroupList,
     node: &ClusterNodeItem,
-    own: &[&ClusterMemberItem],
+    own: &[OwnGroup<'_>],
 ) -> Vec<DrainReason> {
-    let mut reasons = view_reasons(groups);
+    let mut reasons = view_reasons(groups, true);
     if groups.basis.scope == ClusterScope::Own && groups.basis.node.as_ref() != Some(&node.node) {
         let text =
             "the answering node knows only the groups of its own instances: --etcd reads all";
@@ -244,8 +302,11 @@ fn not_current(
     } else if own.is_empty() {
         let text = "the cluster knows no instance of this node";
         reasons.push(DrainReason::new("no-instances", None, text));
+    } else if let Some(followed) = node.followed.filter(|count| *count > own.len() as u64) {
+        let text = format!("the cluster knows {} of the {followed} instances here", own.len());
+        reasons.push(DrainReason::new("cluster-view", None, text));
     }
-    for member in own {
+    for (_, member) in own {
         let text = if member.role == RoleKind::Unknown {
             member.reason.clone().unwrap_or_else(|| "the kernel could not be read".to_owned())
         } else if !is_live(member) || !member.confirmed {
@@ -258,9 +319,12 @@ fn not_current(
     reasons
 }
 
-/// Why the view of the cluster proves nothing; empty if it is current.
-pub(super) fn view_reasons(groups: &ClusterGroupList) -> Vec<DrainReason> {
+/// Why the view of the cluster proves nothing; empty if it is current. `is_alone`: nothing else decides.
+pub(super) fn view_reasons(groups: &ClusterGroupList, is_alone: bool) -> Vec<DrainReason> {
     let text = match groups.basis.connection {
+        ClusterConnectionState::Connected if is_alone => {
+            return rejected(groups).into_iter().collect();
+        }
         ClusterConnectionState::Connected | ClusterConnectionState::Off => return Vec::new(),
         ClusterConnectionState::Connecting => "the node has not read etcd yet",
         ClusterConnectionState::Stale => {
@@ -270,16 +334,24 @@ pub(super) fn view_reasons(groups: &ClusterGroupList) -> Vec<DrainReason> {
     vec![DrainReason::new("cluster-view", None, text)]
 }
 
+/// A reason if etcd rejects what the answering node writes.
+pub(super) fn rejected(groups: &ClusterGroupList) -> Option<DrainReason> {
+    let error = groups.basis.error.as_ref()?;
+    let text = format!("etcd rejects records, so that the roles in it may be old: {error}");
+    Some(DrainReason::new("cluster-records", None, text))
+}
+
 fn instance_of(
     member: &ClusterMemberItem,
     successors: &mut BTreeMap<String, Vec<String>>,
 ) -> DrainInstance {
+    let has = |effect| member.findings.iter().any(|finding| has_effect(finding, effect));
     DrainInstance {
         id: member.instance.clone(),
         role: member.role,
         since: member.since,
-        holds_addresses: holds(member.role),
-        loses_backup: member.role == RoleKind::Backup,
+        holds_addresses: holds(member.role) || has(DrainEffect::AddressesHere),
+        loses_backup: member.role == RoleKind::Backup && !has(DrainEffect::CannotTakeOver),
         findings: member.findings.clone(),
         peer: None,
         last_failover: None,

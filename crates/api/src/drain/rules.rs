@@ -8,16 +8,16 @@
 //!   otherwise                                                      ──▶ drained; ready if addresses are here
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 use vipwatch_core::finding::DrainEffect;
 
-use super::cluster::{ClusterAnswer, NodeGroups, held_here, view_reasons};
-use super::takeover::holds;
+use super::cluster::{ClusterAnswer, NodeGroups, held_here, rejected, view_reasons};
+use super::takeover::{holds, unseen_scripts};
 use super::{
     DrainCheckDocument, DrainFacts, DrainInstance, DrainQuestion, DrainReason, DrainVerdict,
-    FindingList, verdict,
+    verdict,
 };
 use crate::{
     ClusterConnectionState, ClusterGroupList, FindingItem, FindingKind, InstanceItem, RoleKind,
@@ -30,6 +30,9 @@ const CAUSE_WAIT_MS: i64 = 3000;
 /// The reason that it is not certain which node holds the addresses.
 const PRIMARY_NOT_CERTAIN: &str = "primary-not-certain";
 
+/// A role that begins later than this from now has the time of a clock that was set back since.
+const MAX_AHEAD_MS: i64 = 60_000;
+
 /// The time between two adverts where the configuration does not set it.
 const DEFAULT_ADVERT_MS: u64 = 1000;
 
@@ -41,15 +44,17 @@ pub fn drain_check(question: DrainQuestion, facts: DrainFacts) -> DrainCheckDocu
         NodeGroups::new(node_name(&facts, groups), &groups.items).answer(question, roles)
     });
     let mut blocking = blocking(question, &facts);
-    let mut uncertain = uncertain(&facts, cluster.is_some());
+    let mut uncertain = uncertain(question, &facts, cluster.as_ref());
     let mut notes = Vec::new();
     let mut successors = BTreeMap::new();
     let has_cluster = cluster.is_some();
     if let Some(answer) = cluster {
         add_cluster(&facts, answer, &mut blocking, &mut uncertain, &mut notes, &mut successors);
     }
-    notes.extend(held_back(&facts.targets));
-    notes.extend(rejected(&facts));
+    notes.extend(held_back(&facts.targets).chain(set_clock(&facts)));
+    if question == DrainQuestion::Now {
+        notes.extend(groups.and_then(rejected));
+    }
     let instances = drain_instances(&facts, successors);
     let is_holding = instances.iter().any(|instance| instance.holds_addresses);
     let mut found = verdict(question, is_holding, &blocking, &uncertain);
@@ -64,7 +69,7 @@ pub fn drain_check(question: DrainQuestion, facts: DrainFacts) -> DrainCheckDocu
         verdict: found,
         blocking,
         uncertain,
-        not_known: not_known(&facts, &instances, has_cluster),
+        not_known: not_known(question, &facts, &instances, has_cluster),
         notes,
         instances,
         node: facts.node,
@@ -138,13 +143,29 @@ impl DrainReason {
     }
 }
 
-/// The findings with this effect.
-fn with_effect(findings: &FindingList, effect: DrainEffect) -> impl Iterator<Item = &FindingItem> {
-    findings.items.iter().filter(move |finding| has_effect(&finding.name, effect))
-}
-
 pub(super) fn has_effect(finding: &str, effect: DrainEffect) -> bool {
     FindingKind::from_name(finding).is_some_and(|kind| kind.drain() == effect)
+}
+
+/// The reason that a finding is against taking the node down; `None` if it is not. `is_held`: the role already says that
+/// addresses of the instance are here.
+pub(super) fn blocking_name(
+    question: DrainQuestion,
+    finding: &str,
+    is_held: bool,
+) -> Option<&'static str> {
+    let is_now = question == DrainQuestion::Now;
+    match FindingKind::from_name(finding)?.drain() {
+        DrainEffect::NoPrimary => Some("no-primary"),
+        DrainEffect::AddressesHere if is_now && !is_held => Some("addresses-here"),
+        DrainEffect::ConsumerBehind if is_now => Some("consumer-behind"),
+        _ => None,
+    }
+}
+
+pub(super) fn is_flapping(finding: &str) -> bool {
+    let kind = FindingKind::from_name(finding);
+    matches!(kind, Some(FindingKind::Flapping | FindingKind::ClusterFlapping))
 }
 
 fn blocking(question: DrainQuestion, facts: &DrainFacts) -> Vec<DrainReason> {
@@ -157,18 +178,15 @@ fn blocking(question: DrainQuestion, facts: &DrainFacts) -> Vec<DrainReason> {
         let reports = facts.instances.iter().filter(held);
         reasons
             .extend(reports.map(|one| DrainReason::new("delivery-pending", Some(&one.id), text)));
-        let is_held = |id: Option<&str>| {
-            facts.instances.iter().any(|one| Some(one.id.as_str()) == id && holds(one.role))
-        };
-        let left = with_effect(&facts.findings, DrainEffect::AddressesHere);
-        let left = left.filter(|finding| !is_held(finding.id.as_deref()));
-        reasons.extend(left.map(|finding| DrainReason::of_finding("addresses-here", finding)));
         reasons.extend(facts.targets.iter().filter(|target| target.pending > 0).map(pending));
-        let behind = with_effect(&facts.findings, DrainEffect::ConsumerBehind);
-        reasons.extend(behind.map(|finding| DrainReason::of_finding("consumer-behind", finding)));
     }
-    let nowhere = with_effect(&facts.findings, DrainEffect::NoPrimary);
-    reasons.extend(nowhere.map(|finding| DrainReason::of_finding("no-primary", finding)));
+    let held = facts.instances.iter().filter(|one| holds(one.role));
+    let held: HashSet<&str> = held.map(|one| one.id.as_str()).collect();
+    reasons.extend(facts.findings.items.iter().filter_map(|finding| {
+        let is_held = finding.id.as_deref().is_some_and(|id| held.contains(id));
+        let name = blocking_name(question, &finding.name, is_held)?;
+        Some(DrainReason::of_finding(name, finding))
+    }));
     reasons
 }
 
@@ -192,25 +210,65 @@ fn held_back(targets: &[TargetItem]) -> impl Iterator<Item = DrainReason> {
     })
 }
 
-/// A note if etcd rejects the records of this node.
-fn rejected(facts: &DrainFacts) -> Option<DrainReason> {
-    let groups = facts.cluster.as_ref().filter(|groups| is_connected(groups))?;
-    let error = groups.basis.error.as_ref()?;
-    let text = format!("other nodes do not have the current roles of this one: {error}");
-    Some(DrainReason::new("cluster-records", None, text))
+/// A note if the clock was set back, so that the age of a role is not known.
+fn set_clock(facts: &DrainFacts) -> Option<DrainReason> {
+    let is_ahead =
+        |one: &InstanceItem| role_age_ms(one, facts.at).is_some_and(|age| age < -MAX_AHEAD_MS);
+    facts.instances.iter().any(is_ahead).then(|| {
+        let text =
+            "the clock was set back: some roles begin later than now, and their age is not known";
+        DrainReason::new("clock-set-back", None, text)
+    })
 }
 
-fn uncertain(facts: &DrainFacts, has_cluster: bool) -> Vec<DrainReason> {
+fn role_age_ms(instance: &InstanceItem, now: Timestamp) -> Option<i64> {
+    Some(now.as_millisecond() - instance.since?.as_millisecond())
+}
+
+/// The instances whose past does not matter: they have no addresses here, and their keepalived does not run here, or another
+/// node holds the addresses. To take the node down, all of them matter.
+fn settled<'f>(
+    question: DrainQuestion,
+    facts: &'f DrainFacts,
+    cluster: Option<&ClusterAnswer>,
+) -> HashSet<&'f str> {
+    if question == DrainQuestion::If {
+        return HashSet::new();
+    }
+    let gone = facts.findings.items.iter();
+    let gone = gone.filter(|finding| finding.kind() == Some(FindingKind::KeepalivedGone));
+    let gone: HashSet<&str> = gone.filter_map(|finding| finding.id.as_deref()).collect();
+    let is_settled = |one: &&InstanceItem| {
+        matches!(one.role, RoleKind::Backup | RoleKind::Fault)
+            && (one.hears_other == Some(true)
+                || gone.contains(one.id.as_str())
+                || cluster.is_some_and(|answer| answer.held_elsewhere.contains(&one.id)))
+    };
+    facts.instances.iter().filter(is_settled).map(|one| one.id.as_str()).collect()
+}
+
+fn uncertain(
+    question: DrainQuestion,
+    facts: &DrainFacts,
+    cluster: Option<&ClusterAnswer>,
+) -> Vec<DrainReason> {
     let unknown = facts.instances.iter().filter(|one| one.role == RoleKind::Unknown);
     let unknown = unknown.map(|instance| {
         let text = instance.reason.as_deref().unwrap_or("the kernel could not be read");
         DrainReason::new("role-unknown", Some(&instance.id), text)
     });
-    let findings = with_effect(&facts.findings, DrainEffect::Uncertain);
-    let findings = findings.filter(|finding| !finding.harmless);
+    let settled = settled(question, facts, cluster);
+    let is_over = |finding: &FindingItem| {
+        is_flapping(&finding.name) && finding.id.as_deref().is_some_and(|id| settled.contains(id))
+    };
+    let findings = facts.findings.items.iter().filter(|finding| {
+        has_effect(&finding.name, DrainEffect::Uncertain) && !finding.harmless && !is_over(finding)
+    });
     let findings = findings.map(|finding| DrainReason::of_finding(&finding.name, finding));
-    let view = facts.cluster.iter().flat_map(view_reasons);
+    let is_alone = question == DrainQuestion::If;
+    let view = facts.cluster.iter().flat_map(|groups| view_reasons(groups, is_alone));
     let mut reasons: Vec<DrainReason> = unknown.chain(findings).chain(view).collect();
+    let has_cluster = cluster.is_some();
     let failovers = facts.instances.iter().filter_map(|one| failover(one, facts.at, has_cluster));
     reasons.extend(failovers);
     if facts.findings.too_young > 0 {
@@ -231,9 +289,7 @@ fn failover(instance: &InstanceItem, now: Timestamp, has_cluster: bool) -> Optio
     if instance.role == RoleKind::Unknown {
         return None;
     }
-    // A time in the future is that of a clock that was set since: the role may have just changed.
-    let age = instance.since.map(|since| now.as_millisecond() - since.as_millisecond());
-    let age = age.unwrap_or(i64::MAX);
+    let age = role_age_ms(instance, now).filter(|age| *age >= -MAX_AHEAD_MS).unwrap_or(i64::MAX);
     if age < CAUSE_WAIT_MS {
         return reason(
             "failover-young",
@@ -265,14 +321,17 @@ fn missing_instances(facts: &DrainFacts) -> Option<DrainReason> {
         return None;
     }
     let text = match (facts.findings.keepaliveds, facts.recent_instances) {
-        (0, Some(0)) => return None,
-        (0, None) => {
+        (Some(0), Some(0)) => return None,
+        (None, _) => {
+            "no instance is followed, and it is not known whether a keepalived runs".to_owned()
+        }
+        (Some(0), None) => {
             "no instance is followed, and the history cannot say whether there were any".to_owned()
         }
-        (0, Some(recent)) => {
+        (Some(0), Some(recent)) => {
             format!("no instance is followed, and there were {recent} within the last day")
         }
-        (running, _) => {
+        (Some(running), _) => {
             format!("no instance is followed, and {running} keepaliveds run on this machine")
         }
     };
@@ -316,6 +375,7 @@ fn drain_instances(
 /// What one node cannot know. A VRRP backup sends nothing, so no node sees the backups of another one, unless the nodes share
 /// their roles (`has_cluster`).
 fn not_known(
+    question: DrainQuestion,
     facts: &DrainFacts,
     instances: &[DrainInstance],
     has_cluster: bool,
@@ -344,6 +404,9 @@ fn not_known(
     }
     if instances.is_empty() && missing_instances(facts).is_none() {
         add("no-instances", "whether instances should be here: none is configured".to_owned());
+    }
+    if question == DrainQuestion::If && held > 0 && has_cluster {
+        reasons.push(unseen_scripts());
     }
     reasons
 }

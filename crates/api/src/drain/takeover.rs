@@ -3,17 +3,20 @@
 //!
 //! ```text
 //!   live backups that can take over ── highest priority, then highest source ──▶ the next one, or several with equal priority
-//!   the next one: keepalived runs, role confirmed ──▶ ready
+//!   the next one: lacks an address                ──▶ no backup
+//!                 keepalived runs, role confirmed ──▶ ready
 //!                 one of them is not known        ──▶ not certain
 //!   none                                          ──▶ no backup
 //! ```
 //!
-//! A `backup` has a working link: an instance whose link is down is in `fault`.
+//! A `backup` has a working link: an instance whose link is down is in `fault`. One that keepalived holds in fault because of a
+//! track script looks like a `backup` ([`unseen_scripts`]).
 
 use std::net::IpAddr;
 
 use vipwatch_core::finding::DrainEffect;
 
+use super::DrainReason;
 use super::rules::has_effect;
 use crate::{ClusterGroupItem, ClusterMemberItem, ClusterNodeState, RoleKind};
 
@@ -28,9 +31,9 @@ pub(super) enum Takeover<'g> {
     Nobody(String),
 }
 
-/// Who takes over an instance of `group` from `node`.
-pub(super) fn takeover<'g>(group: &'g ClusterGroupItem, node: &str) -> Takeover<'g> {
-    let others = || group.members.iter().filter(|member| member.node != node);
+/// Who takes over an instance of `group` from the node of `own`.
+pub(super) fn takeover<'g>(group: &'g ClusterGroupItem, own: &ClusterMemberItem) -> Takeover<'g> {
+    let others = || group.members.iter().filter(|member| member.node != own.node);
     let backups = || others().filter(|member| member.role == RoleKind::Backup);
     let live: Vec<&ClusterMemberItem> = backups().filter(|member| is_live(member)).collect();
     let able: Vec<&ClusterMemberItem> =
@@ -56,6 +59,9 @@ pub(super) fn takeover<'g>(group: &'g ClusterGroupItem, node: &str) -> Takeover<
         };
     }
     let next = next_of(able);
+    if let Some(text) = next.iter().find_map(|member| lost_addresses(own, member)) {
+        return Takeover::Nobody(text);
+    }
     match next.iter().find_map(|member| doubt(member)) {
         Some(doubt) => Takeover::Uncertain(doubt),
         None => Takeover::Next(next),
@@ -89,6 +95,20 @@ fn obstacle(member: &ClusterMemberItem) -> Option<String> {
     }
     (member.keepalived == Some(false))
         .then(|| format!("keepalived does not work on {}", member.node))
+}
+
+/// The addresses of `own` that the next node does not have, as a sentence; `None` if it has all.
+fn lost_addresses(own: &ClusterMemberItem, next: &ClusterMemberItem) -> Option<String> {
+    let lost = next.missing.iter().filter(|address| !own.missing.contains(address));
+    let lost: Vec<&str> = lost.map(String::as_str).collect();
+    let text = || format!("{} would take over without {}", next.node, lost.join(", "));
+    (!lost.is_empty()).then(text)
+}
+
+/// What no record says about the nodes that would take over.
+pub(super) fn unseen_scripts() -> DrainReason {
+    let text = "whether a track script has failed on another node: keepalived is in fault then, and looks like a backup";
+    DrainReason::new("track-scripts", None, text)
 }
 
 /// What is not known about a backup that could take over.

@@ -77,7 +77,7 @@ impl Page for SilenceList {
             .shrink(&[("REASON", 12)]);
         for silence in &self.items {
             table.row(vec![
-                silence.number.to_string(),
+                name(silence),
                 covered(silence).to_owned(),
                 style.time(silence.until),
                 silence.created_by.clone(),
@@ -88,8 +88,13 @@ impl Page for SilenceList {
     }
 
     fn names(&self) -> Vec<String> {
-        self.items.iter().map(|silence| silence.number.to_string()).collect()
+        self.items.iter().map(name).collect()
     }
+}
+
+/// The number, or the id of a silence of the cluster.
+fn name(silence: &SilenceItem) -> String {
+    silence.cluster_id.clone().unwrap_or_else(|| silence.number.to_string())
 }
 
 /// The instances that a silence covers.
@@ -109,6 +114,14 @@ mod tests {
         insta::assert_snapshot!(text);
         let empty = SilenceList { items: Vec::new(), ..samples::silences() };
         assert_eq!(empty.text(&Style::of_tests()), "no silence is in force\n");
+    }
+
+    #[test]
+    fn a_silence_of_the_cluster_has_the_id_that_removes_it() {
+        let mut list = samples::silences();
+        list.items[1].cluster_id = Some("cli.5f3a".to_owned());
+        assert_eq!(list.names(), ["3", "cli.5f3a"]);
+        assert!(list.text(&Style::of_tests()).contains("\ncli.5f3a "));
     }
 
     #[test]

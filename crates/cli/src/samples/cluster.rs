@@ -57,6 +57,7 @@ fn member(node: &str, instance: &str, role: RoleKind, priority: u8) -> ClusterMe
         hears_other: None,
         source: None,
         sync_group: None,
+        missing: Vec::new(),
     }
 }
 
@@ -148,6 +149,7 @@ pub(crate) fn nodes() -> ClusterNodeList {
             instances: 3,
             primaries: 1,
             backups: 2,
+            followed: is_live.then_some(3),
         }
     };
     let items = vec![

@@ -82,6 +82,8 @@ fn a_file_that_is_missing_when_the_node_starts_removes_no_instance() {
     let removed = "SELECT group_concat(instance) FROM transition WHERE to_role = 'removed'";
     wait_for("the removal of DB", || (!sql(&fixture, removed).is_empty()).then_some(()));
     assert_eq!(sql(&fixture, removed), "DB");
+    let trigger = "SELECT trigger FROM transition WHERE to_role = 'removed'";
+    assert_eq!(sql(&fixture, trigger), "start", "the drain check misses it");
     let count = "SELECT count(*) FROM transition WHERE instance = 'VI_1'";
     assert_eq!(sql(&fixture, count), "1", "the role of VI_1 has not changed");
     wait_for_role(&fixture, "VI_1", "backup");

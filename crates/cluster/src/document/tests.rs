@@ -123,6 +123,20 @@ fn a_node_has_the_number_of_its_instances() {
     assert_eq!((a.instances, a.primaries, a.backups, a.is_reporter), (2, 1, 1, true));
     assert_eq!((b.state, b.version.as_deref(), b.heartbeat), (ClusterNodeState::Lost, None, None));
     assert_eq!(b.epoch, "epoch-of-b");
+    assert_eq!((a.followed, b.followed), (Some(1), None), "as in the heartbeat");
+}
+
+#[test]
+fn a_member_names_the_addresses_of_its_group_that_it_lacks() {
+    let mut cluster = cluster();
+    let mut more = role_record("a", "VI_1", Primary);
+    // The length of a prefix does not matter.
+    more.addresses = ["192.0.2.80/32", "192.0.2.81/24"].map(|it| it.parse().unwrap()).to_vec();
+    cluster.publish(&vrid_51(), &more);
+    let list = groups(&cluster.view, basis());
+    let [a, b] = list.items[1].members.as_slice() else { panic!("{list:?}") };
+    assert!(a.missing.is_empty(), "{:?}", a.missing);
+    assert_eq!(b.missing, ["192.0.2.81/24"]);
 }
 
 #[test]

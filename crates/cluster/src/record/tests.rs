@@ -79,3 +79,41 @@ fn a_finding_about_another_subject_than_that_of_its_kind_is_refused() {
         assert!(matches!(refused, Err(ClusterRecordError::NoSubject)), "{name} {group} {nodes}");
     }
 }
+
+fn silence(node: Option<&str>, group: Option<&str>, seconds: i64, reason: &str) -> SilenceRecord {
+    SilenceRecord {
+        schema: FORMAT,
+        id: "a.1".to_owned(),
+        node: node.map(str::to_owned),
+        group: group.map(str::to_owned),
+        reason: reason.to_owned(),
+        created_by: "root".to_owned(),
+        at: Timestamp::UNIX_EPOCH,
+        until: Timestamp::from_second(seconds).unwrap(),
+    }
+}
+
+#[test]
+fn a_silence_is_about_a_node_or_a_group_and_lasts_up_to_30_days() {
+    let checked = |node, group, seconds| silence(node, group, seconds, "reboot").checked();
+    let (node, group) = (Some("a"), Some("vrrp:ipv4:51:192.0.2.80"));
+    for (node, group) in [(node, None), (None, group), (node, group)] {
+        assert!(checked(node, group, MAX_SILENCE_SECONDS).is_ok(), "{node:?} {group:?}");
+    }
+    for (node, group) in [(None, None), (Some("a b"), None), (None, Some("nonsense"))] {
+        let refused = checked(node, group, 60);
+        assert!(matches!(refused, Err(ClusterRecordError::NoSubject)), "{node:?} {group:?}");
+    }
+    for seconds in [MAX_SILENCE_SECONDS + 1, -1] {
+        let refused = checked(node, None, seconds);
+        assert!(matches!(refused, Err(ClusterRecordError::LongSilence { .. })), "{seconds}");
+    }
+}
+
+#[test]
+fn the_reason_of_a_silence_is_as_long_as_its_json() {
+    let checked = |reason: &str| silence(Some("a"), None, 60, reason).checked();
+    assert!(checked(&"\u{1f680}".repeat(500)).is_ok(), "a node accepts 500 characters");
+    let refused = checked(&"\u{1}".repeat(2000));
+    assert!(matches!(refused, Err(ClusterRecordError::LongWord { bytes: 12_002 })), "{refused:?}");
+}

@@ -28,7 +28,8 @@ pub trait RecordSource: Send + Sync {
     /// Whether the node has a target for findings.
     fn notifies(&self) -> bool;
 
-    /// The silences in force that were added on this node, each with the time that is left. The session calls it after
+    /// The silences in force that were added on this node, each with the time that is left, at most
+    /// [`MAX_SILENCES_OF_NODE`](crate::view::MAX_SILENCES_OF_NODE). The session calls it after
     /// [`ClusterHandle::mark_silences`](super::ClusterHandle::mark_silences), and sets `schema`.
     fn silences(&self) -> Vec<WantedSilence>;
 }
@@ -40,7 +41,7 @@ pub struct WantedSilence {
     pub id: SilenceId,
     /// The time that is left.
     pub left: Duration,
-    /// The value.
+    /// The value. The session replaces the id of a group by the one that all nodes know it by.
     pub record: SilenceRecord,
 }
 

@@ -228,7 +228,8 @@ impl RecordSource for NodeSide {
             reason: "maintenance".to_owned(),
             created_by: "root".to_owned(),
             at,
-            until: at + SILENCE,
+            // A new leader extends the lease.
+            until: at + 3 * SILENCE,
         };
         (!left.is_zero()).then_some(WantedSilence { id, left, record }).into_iter().collect()
     }

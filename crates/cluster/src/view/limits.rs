@@ -34,7 +34,7 @@ pub struct ViewLimits {
     pub closed_findings: usize,
     /// Bytes of the open findings, and of those that have ended. An ordinary one has less than 2 KiB.
     pub finding_bytes: usize,
-    /// Silences.
+    /// Silences, of which each node has up to [`MAX_SILENCES_OF_NODE`](super::MAX_SILENCES_OF_NODE).
     pub silences: usize,
 }
 

@@ -140,3 +140,59 @@ fn a_node_is_live_while_its_record_exists_with_the_epoch_of_its_membership() {
     cluster.delete(&ClusterKey::Member("a".parse().unwrap()));
     assert_eq!(state(&cluster), []);
 }
+
+/// A silence of node a for an hour.
+fn silence_value(id: &str, reason: &str, mod_revision: i64) -> StoredValue {
+    let key = ClusterKey::Silence(id.parse().unwrap());
+    let record = SilenceRecord {
+        schema: crate::record::FORMAT,
+        id: id.to_owned(),
+        node: Some("a".to_owned()),
+        group: None,
+        reason: reason.to_owned(),
+        created_by: reason.to_owned(),
+        at: crate::sample::time(0),
+        until: crate::sample::time(3600),
+    };
+    StoredValue { lease: 7, ..stored(&key, encode(&record), mod_revision) }
+}
+
+#[test]
+fn a_silence_ends_after_the_time_that_its_creator_wanted_although_its_lease_goes_on() {
+    let mut view = ClusterView::new(key_space());
+    view.apply(ViewChange::Put(silence_value("cli.x", "reboot", 5)));
+    let serial = view.silence_serial();
+    let mut passes = |minutes: u64| {
+        let now = vipwatch_core::Moment::new(std::time::Duration::from_mins(minutes));
+        view.end_overdue_silences(now)
+    };
+    assert!(!passes(1000) && !passes(1059) && passes(1060) && !passes(2000));
+    assert!(view.silences().next().is_none() && view.silence_serial() > serial);
+    assert_eq!(view.silence_index(), SilenceIndex::default());
+    let known = view.known_keys(&key_space().silences());
+    assert_eq!((known.len(), view.ignored().invalid_values), (1, 1), "its key is known");
+    assert!(!view.apply(ViewChange::Put(silence_value("cli.x", "reboot", 5))));
+}
+
+#[test]
+fn one_node_does_not_use_up_the_silences_of_the_domain() {
+    let mut view = ClusterView::new(key_space());
+    for number in 1..=150 {
+        view.apply(ViewChange::Put(silence_value(&format!("a.{number}"), "reboot", number)));
+    }
+    for (revision, id) in (200..).zip(["b.1", "cli.x"]) {
+        view.apply(ViewChange::Put(silence_value(id, "reboot", revision)));
+    }
+    assert_eq!(view.silences().count(), MAX_SILENCES_OF_NODE + 2);
+    assert_eq!(view.ignored().surplus_records, 50);
+}
+
+#[test]
+fn the_words_of_a_silence_are_short_in_a_finding() {
+    let mut view = ClusterView::new(key_space());
+    view.apply(ViewChange::Put(silence_value("cli.x", &"\u{1}".repeat(300), 5)));
+    let index = view.silence_index();
+    let silence = index.covering(None, &["a".to_owned()]).unwrap();
+    let bytes = encode(silence).len();
+    assert!((400..1000).contains(&bytes), "{bytes}");
+}

@@ -318,6 +318,9 @@ fn a_node_that_may_not_write_its_silence_stays_live_and_reports() {
     wait_for("heartbeats", || (node.handle.counters().heartbeats > begin + 12).then_some(()));
     assert_eq!(node.handle.counters().lease_losses, 0);
     assert!(node.handle.is_registered() && node.handle.is_reporter());
+    // Its roles are current, and nothing waits for the silence.
+    assert_eq!(node.handle.basis().error, None);
+    assert_eq!(errors(&node, EtcdErrorKind::Access), 1, "the next attempt is half a minute later");
 }
 
 #[test]

@@ -252,6 +252,7 @@ pub(crate) fn wanted(router: &str, role: RoleKind) -> WantedRole {
 /// A silence of a node with a lease of this time.
 pub(crate) fn silence(node: &str, left: Duration) -> WantedSilence {
     let id: SilenceId = format!("{node}.1").parse().unwrap();
+    let at = Timestamp::now();
     let record = SilenceRecord {
         schema: FORMAT,
         id: id.to_string(),
@@ -259,8 +260,8 @@ pub(crate) fn silence(node: &str, left: Duration) -> WantedSilence {
         group: None,
         reason: "reboot".to_owned(),
         created_by: "root".to_owned(),
-        at: Timestamp::UNIX_EPOCH,
-        until: Timestamp::UNIX_EPOCH,
+        at,
+        until: at + Duration::from_hours(1),
     };
     WantedSilence { id, left, record }
 }

@@ -8,6 +8,7 @@ use vipwatch_api::{ClusterScope, RoleKind};
 use vipwatch_cluster::etcd::messages::RequestOp;
 use vipwatch_cluster::record::FindingRecord;
 use vipwatch_cluster::session::{ClusterEvent, DeliveredFinding};
+use vipwatch_cluster::view::MAX_SILENCES_OF_NODE;
 use vipwatch_testkit::{Etcd, Lab, wait_for, wait_showing};
 
 use crate::node::{TestNode, lasting_session, role_of, session, silence};
@@ -117,6 +118,43 @@ fn a_silence_that_is_removed_on_its_node_is_removed_from_etcd() {
     a.handle.mark_silences();
     wait_for("its end", || (silences() == 0).then_some(()));
     assert_eq!(etcd.lease_count(), leases - 1);
+}
+
+#[test]
+fn a_silence_that_is_written_again_keeps_its_lease() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    let reasons = || format!("{:?}", etcd.entries("/vipwatch/v1/test/silence/"));
+    a.silence("a");
+    wait_for("the silence", || reasons().contains("reboot").then_some(()));
+    let leases = etcd.lease_count();
+    "new switch".clone_into(&mut a.side.silences.lock().unwrap()[0].record.reason);
+    a.handle.mark_silences();
+    wait_for("its new value", || reasons().contains("new switch").then_some(()));
+    assert_eq!(etcd.lease_count(), leases);
+}
+
+#[test]
+fn many_silences_are_published_and_removed() {
+    let lab = Lab::new();
+    let etcd = Etcd::single(lab.path());
+    let a = TestNode::start(session(&settings(&etcd), "a"), &[("r1", Primary)]);
+    a.wait_registered();
+    let silences = || etcd.entries("/vipwatch/v1/test/silence/").len();
+    let leases = etcd.lease_count();
+    for number in 1..=MAX_SILENCES_OF_NODE {
+        let mut silence = silence("a", Duration::from_hours(1));
+        silence.id = format!("a.{number}").parse().unwrap();
+        silence.record.id = silence.id.to_string();
+        a.side.silences.lock().unwrap().push(silence);
+    }
+    a.handle.mark_silences();
+    wait_for("the silences", || (silences() == MAX_SILENCES_OF_NODE).then_some(()));
+    a.side.silences.lock().unwrap().clear();
+    a.handle.mark_silences();
+    wait_for("their end", || (silences() == 0).then_some(()));
+    wait_for("the end of their leases", || (etcd.lease_count() == leases).then_some(()));
 }
 
 #[test]

@@ -38,21 +38,27 @@ impl<'a> OwnParts<'a> {
         OwnPart { is_concerned: is_named || instance.is_some(), instance }
     }
 
-    /// The instance of this node in a group; `None` if it has none.
+    /// An instance of this node in a group; `None` if it has none.
     pub(crate) fn instance(&mut self, group: &str) -> Option<InstanceId> {
-        let bucket = Bucket::of_group(group)?;
+        self.instances(group).into_iter().next()
+    }
+
+    /// The instances of this node in a group.
+    pub(super) fn instances(&mut self, group: &str) -> Vec<InstanceId> {
+        let Some(bucket) = Bucket::of_group(group) else { return Vec::new() };
         let Self { own, view, buckets } = self;
         if !view.has_member(&bucket, own) {
-            return None;
+            return Vec::new();
         }
         let groups = buckets.entry(bucket).or_insert_with_key(|bucket| {
-            let groups = view.groups_of(bucket).into_iter();
-            let own_instance = |group: Group| {
-                let member = group.members.into_iter().find(|member| member.node == **own)?;
-                Some((group.id, member.record.instance.parse().ok()?))
+            let own_instances = |Group { id, members, .. }: Group| {
+                let own = members.into_iter().filter(|member| member.node == **own);
+                let instances = own.filter_map(|member| member.record.instance.parse().ok());
+                instances.map(|instance| (id.clone(), instance)).collect::<Vec<_>>()
             };
-            groups.filter_map(own_instance).collect()
+            view.groups_of(bucket).into_iter().flat_map(own_instances).collect()
         });
-        groups.iter().find(|(id, _)| id == group).map(|(_, instance)| instance.clone())
+        let of_group = groups.iter().filter(|(id, _)| id == group);
+        of_group.map(|(_, instance)| instance.clone()).collect()
     }
 }

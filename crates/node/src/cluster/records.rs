@@ -179,8 +179,7 @@ impl RecordSource for PublishedRecords {
     }
 
     fn silences(&self) -> Vec<WantedSilence> {
-        let rows = self.silences.in_force(SystemTime::now()).into_iter();
-        rows.filter_map(|row| silences::wanted(row, &self.node, &self.store)).collect()
+        silences::wanted(self.silences.in_force(SystemTime::now()), &self.node, &self.store)
     }
 }
 

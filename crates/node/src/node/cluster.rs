@@ -50,6 +50,7 @@ impl Node {
         let sources =
             FindingSources::new(&self.store, &self.receiver_handle, &self.config.state_dir);
         self.cluster_findings = ClusterFindings::restored(sources.open_events_in_history());
+        cluster.set_notifies(self.notifier.has_finding_target());
         cluster.start_session();
     }
 
@@ -162,8 +163,13 @@ impl Node {
     /// Applies the silences of this node and of its groups that were added elsewhere. Without a connection, those that are known
     /// last until their end.
     fn follow_cluster_silences(&mut self, cluster: &ClusterService) {
-        let Some(rows) = cluster.foreign_silences(&mut self.foreign_silences) else { return };
-        if self.silences.set_of_cluster(rows) {
+        let now = SystemTime::now();
+        if self.silences.in_force(now).iter().any(|row| row.instance.is_some()) {
+            // The groups of the instances may have other ids now.
+            cluster.mark_silences();
+        }
+        let Some(silences) = cluster.foreign_silences(&mut self.foreign_silences) else { return };
+        if self.silences.set_of_cluster(silences, now) {
             self.notifier.silences_changed();
         }
     }

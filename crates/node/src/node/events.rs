@@ -123,7 +123,11 @@ impl Node {
 
     /// Stores silences that were added or removed, and ends those that are over.
     pub(super) fn update_silences(&mut self) {
-        let ended = self.silences.take_ended(SystemTime::now());
+        let now = SystemTime::now();
+        if self.silences.end_of_cluster(now) {
+            self.notifier.silences_changed();
+        }
+        let ended = self.silences.take_ended(now);
         for silence in &ended {
             let instance = silence.instance.as_deref().unwrap_or("all");
             tracing::info!(silence = silence.number, instance, "silence is over");

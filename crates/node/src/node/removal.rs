@@ -109,6 +109,8 @@ impl Node {
         let seq = self.next_seq();
         let (netns, address) = (instance.map(netns_name), instance.map(addresses));
         tracing::info!(seq, instance = %id, netns, address, from = from.word(), "instance removed");
+        // The drain check tells them apart: the files of an instance that is absent at a start may be elsewhere now.
+        let trigger = if instance.is_some() { Trigger::Config } else { Trigger::Start };
         let netns = instance.and_then(|instance| instance.netns.as_ref());
         let record = Record {
             seq,
@@ -117,7 +119,7 @@ impl Node {
             netns: netns.map(ToString::to_string),
             from: Some(from),
             to: None,
-            trigger: Trigger::Config.as_str().to_owned(),
+            trigger: trigger.as_str().to_owned(),
             reason: None,
             cause: None,
         };

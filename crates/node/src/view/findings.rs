@@ -101,8 +101,13 @@ pub fn findings(context: &ApiContext) -> FindingList {
         items,
         too_young,
         containers: containers(&context.store),
-        keepaliveds: context.store.processes().map_or(0, |processes| processes.count()) as u64,
+        keepaliveds: keepaliveds(&context.store),
     }
+}
+
+fn keepaliveds(store: &StateStore) -> Option<u64> {
+    let processes = store.processes().filter(|processes| processes.unreadable == 0)?;
+    Some(processes.count() as u64)
 }
 
 fn containers(store: &StateStore) -> Vec<ContainerKeepalived> {
@@ -535,6 +540,18 @@ mod tests {
         drop(vipwatch_history::Writer::open(directory.path(), keep).unwrap());
         current.update_flapping(&sources);
         assert_eq!(current.flapping.len(), 0);
+    }
+
+    #[test]
+    fn the_number_of_keepaliveds_is_not_known_if_processes_were_not_read() {
+        let context = crate::direct::history_context(&crate::Config::default());
+        assert_eq!(findings(&context).keepaliveds, None);
+        let mut processes = crate::processes::ProcessView::default();
+        context.store.set_processes(Some(Arc::new(processes.clone())));
+        assert_eq!(findings(&context).keepaliveds, Some(0));
+        processes.unreadable = 1;
+        context.store.set_processes(Some(Arc::new(processes)));
+        assert_eq!(findings(&context).keepaliveds, None);
     }
 
     #[test]

@@ -13,10 +13,16 @@ use super::instances::find;
 use super::{ApiContext, timestamp};
 use crate::silence::Silences;
 
-/// The silences in force.
+/// The silences in force: those of this node, and those that were added for it in the cluster.
 pub fn silences(context: &ApiContext) -> SilenceList {
-    let rows = context.silences.as_ref().map(|silences| silences.in_force(SystemTime::now()));
-    let items = rows.unwrap_or_default().into_iter().map(item).collect();
+    let mut items = Vec::new();
+    if let Some(silences) = &context.silences {
+        items.extend(silences.in_force(SystemTime::now()).into_iter().map(item));
+        let of_cluster = silences.of_cluster().into_iter();
+        items.extend(
+            of_cluster.map(|((id, _), row)| SilenceItem { cluster_id: Some(id), ..item(row) }),
+        );
+    }
     SilenceList { schema: Schema::Silences, node: context.node.to_string(), items }
 }
 
@@ -91,5 +97,6 @@ fn item(row: SilenceRow) -> SilenceItem {
         until: timestamp_from_millis(row.until),
         reason: row.reason,
         created_by: row.created_by,
+        cluster_id: None,
     }
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::cluster::sample;
-use crate::drain::rules::tests::{facts, instance};
+use crate::drain::rules::tests::{facts, finding, instance};
 use crate::{ClusterBasis, ClusterSource, DrainFacts, DrainVerdict, drain_check};
 
 fn member(node: &str, node_state: ClusterNodeState, role: RoleKind) -> ClusterMemberItem {
@@ -44,7 +44,7 @@ fn cluster(
 
 use ClusterConnectionState::{Connected, Connecting, Off, Stale};
 use DrainQuestion::{If, Now};
-use RoleKind::{Backup, Fault, Primary};
+use RoleKind::{Backup, Fault, Partial, Primary};
 
 fn live(node: &str, role: RoleKind) -> ClusterMemberItem {
     member(node, ClusterNodeState::Live, role)
@@ -153,6 +153,118 @@ fn a_primary_can_be_taken_down_if_the_next_backup_is_certainly_able() {
 }
 
 #[test]
+fn a_node_that_would_take_over_without_an_address_is_no_backup() {
+    let address = || vec!["192.0.2.81/24".to_owned()];
+    let half = ClusterMemberItem { missing: address(), ..live("b", Backup) };
+    let check = check(If, Primary, vec![half.clone()], Connected);
+    let found = (check.verdict, names(&check.blocking));
+    assert_eq!(found, (DrainVerdict::NotSafe, vec!["no-backup-elsewhere"]));
+    assert_eq!(check.blocking[0].text, "b would take over without 192.0.2.81/24");
+    // Only a third node has it.
+    let mut groups = cluster(Primary, vec![half, lost("c", Backup)], Connected);
+    groups.items[0].members[0].missing = address();
+    let instances = vec![instance("VI_1", Primary)];
+    let kept = drain_check(If, DrainFacts { instances, cluster: Some(groups), ..facts() });
+    assert_eq!(kept.verdict, DrainVerdict::Ready);
+}
+
+#[test]
+fn a_failed_track_script_of_the_next_node_cannot_be_known() {
+    let ready = check(If, Primary, vec![live("b", Backup)], Connected);
+    assert_eq!(names(&ready.not_known), ["track-scripts"]);
+    let drained = check(If, Backup, vec![live("b", Primary)], Connected);
+    assert_eq!(names(&drained.not_known), [""; 0]);
+}
+
+#[test]
+fn a_part_of_the_addresses_on_another_node_is_not_enough() {
+    let mut own = instance("VI_1", Backup);
+    // The adverts of that node are no proof either.
+    own.hears_other = Some(true);
+    let groups = Some(cluster(Backup, vec![live("b", Partial)], Connected));
+    let part = drain_check(Now, DrainFacts { instances: vec![own], cluster: groups, ..facts() });
+    let found = (part.verdict, names(&part.blocking));
+    assert_eq!(found, (DrainVerdict::NotDrained, vec!["partly-held"]));
+    let whole = check(Now, Backup, vec![live("b", Partial), live("c", Primary)], Connected);
+    assert_eq!(whole.verdict, DrainVerdict::Drained);
+}
+
+#[test]
+fn flapping_is_no_doubt_for_what_is_here_if_another_node_holds_the_addresses() {
+    let local = |question| {
+        let mut facts = facts();
+        facts.instances = vec![instance("VI_1", Backup)];
+        facts.findings.items = vec![finding(Some("VI_1"), "cluster-flapping")];
+        facts.cluster = Some(cluster(Backup, vec![live("b", Primary)], Connected));
+        drain_check(question, facts).verdict
+    };
+    let of_records = |question| {
+        let mut groups = cluster(Backup, vec![live("b", Primary)], Connected);
+        groups.items[0].findings = vec!["cluster-flapping".to_owned()];
+        of_node(question, &groups).verdict
+    };
+    assert_eq!(local(Now), DrainVerdict::Drained);
+    assert_eq!(of_records(Now), DrainVerdict::Drained);
+    assert_eq!(local(If), DrainVerdict::Unknown);
+    assert_eq!(of_records(If), DrainVerdict::Unknown);
+}
+
+/// The answer about `a` from its own view.
+fn of_node(question: DrainQuestion, groups: &ClusterGroupList) -> DrainCheckDocument {
+    drain_check_of_cluster(question, groups, &sample::node("a"), Timestamp::UNIX_EPOCH)
+}
+
+#[test]
+fn the_findings_in_the_records_count_as_on_the_node_itself() {
+    let with = |question, finding: &str| {
+        let mut groups = cluster(Backup, vec![live("b", Primary)], Connected);
+        groups.items[0].members[0].findings = vec![finding.to_owned()];
+        of_node(question, &groups)
+    };
+    for (finding, reason) in [
+        ("floating-left", "addresses-here"),
+        ("agent-behind", "consumer-behind"),
+        ("no-primary", "no-primary"),
+    ] {
+        let check = with(Now, finding);
+        let found = (check.verdict, names(&check.blocking));
+        assert_eq!(found, (DrainVerdict::NotDrained, vec![reason]));
+    }
+    assert!(with(Now, "floating-left").instances[0].holds_addresses);
+    assert!(!with(Now, "keepalived-gone").instances[0].loses_backup);
+    for question in [Now, If] {
+        let check = with(question, "kernel-not-read");
+        let found = (check.verdict, names(&check.uncertain));
+        assert_eq!(found, (DrainVerdict::Unknown, vec!["kernel-not-read"]));
+    }
+}
+
+#[test]
+fn records_that_lack_instances_of_a_node_prove_nothing() {
+    let groups = cluster(Backup, vec![live("b", Primary)], Connected);
+    let node = ClusterNodeItem { followed: Some(2), ..sample::node("a") };
+    let check = drain_check_of_cluster(Now, &groups, &node, Timestamp::UNIX_EPOCH);
+    let found = (check.verdict, names(&check.uncertain));
+    assert_eq!(found, (DrainVerdict::Unknown, vec!["cluster-view"]));
+    assert_eq!(of_node(Now, &groups).verdict, DrainVerdict::Drained);
+}
+
+#[test]
+fn records_that_etcd_rejects_prove_no_clean_failover() {
+    let mut groups = cluster(Backup, vec![live("b", Primary)], Connected);
+    groups.basis.error = Some("no space".to_owned());
+    let local = |question| {
+        let (instances, cluster) = (vec![instance("VI_1", Backup)], Some(groups.clone()));
+        drain_check(question, DrainFacts { instances, cluster, ..facts() })
+    };
+    assert_eq!(names(&local(Now).notes), ["last-backup", "cluster-records"]);
+    for check in [local(If), of_node(If, &groups), of_node(Now, &groups)] {
+        let found = (check.verdict, names(&check.uncertain));
+        assert_eq!(found, (DrainVerdict::Unknown, vec!["cluster-records"]));
+    }
+}
+
+#[test]
 fn without_knowledge_about_the_backup_the_answer_is_never_yes() {
     let doubts = [
         lost("b", Backup),
@@ -235,7 +347,7 @@ fn another_node_is_checked_by_its_records() {
     let ready = ask(If, Primary, vec![live("b", Backup)], ClusterNodeState::Live);
     let found = (ready.verdict, ready.instances[0].successors[0].as_str());
     assert_eq!(found, (DrainVerdict::Ready, "b"));
-    assert_eq!(names(&ready.not_known), ["deliveries"]);
+    assert_eq!(names(&ready.not_known), ["deliveries", "track-scripts"]);
     let drained = ask(Now, Backup, vec![live("b", Primary)], ClusterNodeState::Live);
     assert_eq!(drained.verdict, DrainVerdict::Drained);
     for state in [ClusterNodeState::Lost, ClusterNodeState::Stopped] {

@@ -6,11 +6,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use serde::Serialize;
-use vipwatch_api::{ClusterGroupItem, ClusterSilenceItem, Timestamp};
+use vipwatch_api::{ClusterGroupItem, ClusterNodeState, ClusterSilenceItem, Timestamp};
 use vipwatch_cluster::etcd::EtcdError;
 use vipwatch_cluster::key::SilenceId;
 use vipwatch_cluster::reader::EtcdReader;
 use vipwatch_cluster::record::{FORMAT, SilenceRecord};
+use vipwatch_cluster::view::ClusterView;
 
 use super::etcd;
 use super::selection::is_named;
@@ -71,7 +72,7 @@ fn add(options: &ClusterSilenceAdd, etcd: &EtcdOptions) -> Result<(), CommandErr
         node,
         group,
         reason,
-        created_by: std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned()),
+        created_by: user(),
         at: now,
         until: now + left,
     };
@@ -87,10 +88,17 @@ fn check(left: Duration, reason: &str) -> Result<(), CommandError> {
     if left < Duration::from_secs(1) || left > MAX_SPAN {
         return usage("a silence lasts from 1 second to 30 days");
     }
-    if reason.trim().is_empty() || reason.chars().count() > MAX_REASON {
-        return usage("the reason must have 1 to 500 characters");
+    let is_long = reason.chars().count() > MAX_REASON;
+    if reason.trim().is_empty() || is_long || reason.contains(char::is_control) {
+        return usage("the reason must have 1 to 500 characters, and no control characters");
     }
     Ok(())
+}
+
+/// The name of the user, which etcd does not check. Nodes ignore a silence with a long one.
+fn user() -> String {
+    let name = std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
+    name.chars().take(64).collect()
 }
 
 fn remove(id: &str, query: &NodeOptions, etcd: &EtcdOptions) -> Result<(), CommandError> {
@@ -105,8 +113,7 @@ fn remove(id: &str, query: &NodeOptions, etcd: &EtcdOptions) -> Result<(), Comma
         let found = view.silences().find(|(known, _)| **known == parsed);
         found.map(|(_, stored)| stored.record.clone()).ok_or_else(unknown)?
     };
-    let is_of_node = reader.view().nodes().any(|node| parsed.is_of_node(node.name));
-    if is_of_node {
+    if is_kept(&reader.view(), &parsed) {
         let message = format!("the silence {id} was added on its node, which would write it again");
         let (node, number) = id.rsplit_once('.').unwrap_or_default();
         return Err(CommandError::new(ExitStatus::No, message)
@@ -119,6 +126,12 @@ fn remove(id: &str, query: &NodeOptions, etcd: &EtcdOptions) -> Result<(), Comma
     let items = vec![ClusterSilenceItem { id, node, group, until, created_by, reason }];
     output::show(&query.output, &ClusterSilences { items, change: Some("removed") });
     Ok(())
+}
+
+/// Whether a live node has added the silence: it would write it again.
+fn is_kept(view: &ClusterView, id: &SilenceId) -> bool {
+    let mut live = view.nodes().filter(|node| node.state == ClusterNodeState::Live);
+    live.any(|node| id.is_of_node(node.name))
 }
 
 /// etcd with the settings of the options, or of the node's configuration.
@@ -183,7 +196,7 @@ fn failed(error: &EtcdError) -> CommandError {
 }
 
 /// What a silence covers.
-fn covered(item: &ClusterSilenceItem) -> String {
+pub(super) fn covered(item: &ClusterSilenceItem) -> String {
     match (&item.node, &item.group) {
         (Some(node), None) => format!("node {node}"),
         (Some(node), Some(group)) => format!("{group} on {node}"),
@@ -218,5 +231,47 @@ impl Page for ClusterSilences {
 
     fn names(&self) -> Vec<String> {
         self.items.iter().map(|item| item.id.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vipwatch_cluster::key::KeySpace;
+    use vipwatch_cluster::view::{StoredValue, ViewChange};
+
+    use super::*;
+
+    #[test]
+    fn only_a_live_node_keeps_its_silence() {
+        let mut view = ClusterView::new(KeySpace::new(&"default".parse().unwrap()));
+        let at = "2026-01-01T00:00:00Z";
+        let member = serde_json::json!({
+            "schema": 1, "node": "net-1", "epoch": "x", "state": "running", "lease": 1, "at": at,
+        });
+        let node = serde_json::json!({
+            "schema": 1, "node": "net-1", "epoch": "x", "process": "p", "version": "1", "heartbeat": 1, "seen": 1,
+            "seq": 1, "instances": 1, "at": at, "started": at, "heartbeat_ms": 5000, "lease_s": 15,
+        });
+        let put = |kind: &str, value: &serde_json::Value| {
+            ViewChange::Put(StoredValue {
+                key: format!("/vipwatch/v1/default/{kind}/net-1"),
+                value: value.to_string().into_bytes(),
+                mod_revision: 1,
+                create_revision: 1,
+                lease: 1,
+            })
+        };
+        let kept = |view: &ClusterView, id: &str| is_kept(view, &id.parse().unwrap());
+        view.apply(put("member", &member));
+        assert!(!kept(&view, "net-1.3"), "the node is lost");
+        view.apply(put("node", &node));
+        assert!(kept(&view, "net-1.3") && !kept(&view, "net-2.3") && !kept(&view, "cli.x"));
+    }
+
+    #[test]
+    fn a_reason_has_no_control_characters() {
+        let hour = Duration::from_hours(1);
+        assert!(check(hour, "kernel update").is_ok());
+        assert!(check(hour, "x\u{1b}[2J").is_err());
     }
 }

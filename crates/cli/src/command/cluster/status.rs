@@ -4,15 +4,19 @@
 use serde::Serialize;
 use vipwatch_api::{
     ClusterGroupItem, ClusterGroupList, ClusterMemberItem, ClusterNeutron, ClusterNodeState,
-    ClusterScope, ClusterStatus, GroupState, RoleKind,
+    ClusterScope, ClusterSilenceItem, ClusterStatus, GroupState, RoleKind,
 };
 
 use super::basis::{check_current, push_basis, push_warning};
 use super::selection::SelectedGroups;
+use super::silence::covered;
 use super::source::ClusterReader;
 use crate::args::{ClusterStatusArgs, EtcdOptions, GroupSelection};
 use crate::failure::{CommandError, ExitStatus};
 use crate::output::{self, Page, Style, TextTable, count, push_line};
+
+/// The maximum number of silences that are printed.
+const MAX_SILENCES: usize = 10;
 
 pub(super) fn run(options: &ClusterStatusArgs, etcd: &EtcdOptions) -> Result<(), CommandError> {
     let reader = ClusterReader::open(&options.query, etcd)?;
@@ -73,7 +77,7 @@ impl Page for ClusterStatusDocument {
         if !self.items.is_empty() {
             push_line(&mut page, &group_counts(&self.items));
         }
-        self.push_summary(&mut page);
+        self.push_summary(&mut page, style);
         push_neutron(&mut page, self.status.neutron.as_ref(), style);
         push_basis(&mut page, &self.status.basis);
         page
@@ -85,7 +89,7 @@ impl Page for ClusterStatusDocument {
 }
 
 impl ClusterStatusDocument {
-    fn push_summary(&self, page: &mut String) {
+    fn push_summary(&self, page: &mut String, style: &Style) {
         let status = &self.status;
         let nodes = [
             (status.nodes.live, "live"),
@@ -105,9 +109,14 @@ impl ClusterStatusDocument {
             let findings = count(number, "finding");
             push_line(page, &format!("{findings} (`vipwatch cluster findings` explains them)"));
         }
-        if !status.silences.is_empty() {
-            let silences = count(status.silences.len(), "silence");
-            push_line(page, &format!("{silences} (`vipwatch cluster silence list` shows them)"));
+        for silence in status.silences.iter().take(MAX_SILENCES) {
+            let ClusterSilenceItem { created_by, reason, .. } = silence;
+            let (of, until) = (covered(silence), style.time(silence.until));
+            push_line(page, &format!("silenced: {of} until {until} by {created_by}: {reason}"));
+        }
+        if status.silences.len() > MAX_SILENCES {
+            let more = count(status.silences.len() - MAX_SILENCES, "silence");
+            push_line(page, &format!("{more} more (`vipwatch cluster silence list`)"));
         }
     }
 }
@@ -315,6 +324,24 @@ mod tests {
         });
         insta::assert_snapshot!(failing, @"Neutron: not reachable since 2026-11-16 15:59:48+01:00 (12s): Keystone rejects the login with status 401");
         assert!(!document().text(&Style::of_tests()).contains("Neutron"), "not configured");
+    }
+
+    #[test]
+    fn each_silence_is_one_line_with_what_it_covers_its_creator_and_its_end() {
+        let mut document = document();
+        let silence = |number: usize| ClusterSilenceItem {
+            id: format!("net-1.{number}"),
+            node: Some("net-1".to_owned()),
+            group: None,
+            until: vipwatch_api::Timestamp::UNIX_EPOCH,
+            created_by: "root".to_owned(),
+            reason: "kernel update".to_owned(),
+        };
+        document.status.silences = (0..12).map(silence).collect();
+        let text = document.text(&Style::of_tests());
+        let line = "silenced: node net-1 until 1970-01-01 01:00:00+01:00 by root: kernel update\n";
+        assert_eq!(text.matches(line).count(), MAX_SILENCES, "{text}");
+        assert!(text.contains("\n2 silences more (`"), "{text}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vipwatch_api::client::{Client, ClientError};
 use vipwatch_api::{
     AdvertsItem, ClusterGroupList, DrainFacts, DrainFailover, DrainPeer, ErrorCode, HistoryFilter,
-    InstanceFilter, InstanceItem, RoleKind, TimelineItem, Timestamp,
+    InstanceFilter, InstanceItem, RoleKind, TimelineItem, Timestamp, TransitionItem,
 };
 
 /// Maximum number of instances for which the adverts of other nodes are read: one request each.
@@ -20,6 +20,9 @@ const RECENT: Duration = Duration::from_hours(24);
 
 /// The end of an instance, in place of a role.
 const REMOVED: &str = "removed";
+
+/// The trigger of the end of an instance that the node did not find when it started.
+const START: &str = "start";
 
 /// Which findings are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,26 +114,33 @@ fn newest_peer(adverts: &AdvertsItem) -> Option<DrainPeer> {
     Some(DrainPeer { source: newest.source.clone(), at: newest.at, advertising })
 }
 
-/// The number of instances of the last day in the history of a node that follows none. Those that were removed while the node
-/// ran are not missed. `None` if the history cannot be read.
+/// The number of instances of the last day that are missed on a node that follows none. `None` if the history cannot be read.
 fn recent_instances(node: &Client) -> Result<Option<u64>, ClientError> {
     let since = Timestamp::now() - RECENT;
     let filter = HistoryFilter { since: Some(since), ..HistoryFilter::default() };
-    let mut ids = BTreeSet::new();
+    let mut missed = BTreeSet::new();
     let items = match node.history(&filter) {
         Ok(items) => items,
         Err(ClientError::Problem(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
     for item in items {
-        let TimelineItem::Transition(transition) = item? else { continue };
-        if transition.to == REMOVED {
-            ids.remove(&transition.id);
-        } else {
-            ids.insert(transition.id);
+        if let TimelineItem::Transition(transition) = item? {
+            update_missed(&mut missed, transition);
         }
     }
-    Ok(Some(ids.len() as u64))
+    Ok(Some(missed.len() as u64))
+}
+
+/// An instance is not missed if the running node saw its removal, and its addresses were elsewhere. Of one that a start did not
+/// find, the file may be at another place now.
+pub(super) fn update_missed(missed: &mut BTreeSet<String>, transition: TransitionItem) {
+    let had_none = matches!(transition.from, Some(RoleKind::Backup | RoleKind::Fault));
+    if transition.to == REMOVED && transition.trigger != START && had_none {
+        missed.remove(&transition.id);
+    } else {
+        missed.insert(transition.id);
+    }
 }
 
 /// The last transition of each instance from or to `primary`.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the answer of `vipwatch drain-check`.
 
-use vipwatch_api::{DrainFacts, DrainFailover, DrainPeer, RoleKind};
+use std::collections::BTreeSet;
 
+use vipwatch_api::{DrainFacts, DrainFailover, DrainPeer, RoleKind, TransitionItem};
+
+use super::facts::update_missed;
 use super::*;
 use crate::output::{Page, Style};
 use crate::samples;
@@ -76,6 +79,26 @@ fn the_exit_code_follows_from_the_verdict() {
     let error = result(&drain_check(DrainQuestion::Now, uncertain)).unwrap_err();
     assert_eq!(error.code, ExitStatus::NotKnown);
     assert!(error.message.ends_with(": a failover may still be going on"), "{}", error.message);
+}
+
+#[test]
+fn an_instance_is_missed_unless_the_running_node_saw_its_removal_without_addresses() {
+    let is_missed = |trigger: &str, from| {
+        let mut missed = BTreeSet::from(["VI_1".to_owned()]);
+        let removal = samples::transition(42, "13:00:00", "VI_1", "removed");
+        let trigger = trigger.to_owned();
+        update_missed(&mut missed, TransitionItem { trigger, from: Some(from), ..removal });
+        !missed.is_empty()
+    };
+    assert!(!is_missed("config", RoleKind::Backup));
+    assert!(is_missed("config", RoleKind::Primary));
+    // The node has not found it when it started: its file may be elsewhere.
+    assert!(is_missed("start", RoleKind::Backup));
+    let mut missed = BTreeSet::new();
+    let trigger = "start".to_owned();
+    let removal = samples::transition(42, "13:00:00", "VI_1", "removed");
+    update_missed(&mut missed, TransitionItem { trigger, ..removal });
+    assert_eq!(missed.len(), 1, "its last transition was more than a day ago");
 }
 
 #[test]

@@ -16,7 +16,8 @@ use crate::view::ApiContext;
 pub(super) struct ClusterNumbers {
     status: ClusterStatus,
     counters: ClusterCounters,
-    /// The number of open findings of each kind, in the order of [`FindingKind::ALL`].
+    /// The number of open findings of each kind, in the order of [`FindingKind::ALL`], without those that are silenced or a part
+    /// of another one.
     findings: [u64; FindingKind::ALL.len()],
     is_registered: bool,
     is_reporter: bool,
@@ -95,6 +96,8 @@ pub(super) const FAMILIES: &[MetricFamily] = families! { Cluster:
         |cluster, emit| emit_one(emit, cluster.counters.heartbeats);
     Counter "vipwatch_cluster_watch_events_total", "Changes of keys that etcd has sent to this node" =>
         |cluster, emit| emit_one(emit, cluster.counters.watch_events);
+    Counter "vipwatch_cluster_differences_total", "Keys that differed from etcd although no event was on its way" =>
+        |cluster, emit| emit_one(emit, cluster.counters.differences);
     Counter "vipwatch_cluster_lease_losses_total", "How often the lease of this node ended while it was running" =>
         |cluster, emit| emit_one(emit, cluster.counters.lease_losses);
     Counter "vipwatch_cluster_name_conflicts_total", "How often another process had the name of this node" =>
@@ -108,7 +111,8 @@ pub(super) const FAMILIES: &[MetricFamily] = families! { Cluster:
 
 fn finding_counts(view: &ClusterView) -> [u64; FindingKind::ALL.len()] {
     let mut counts = [0; FindingKind::ALL.len()];
-    for kind in view.findings().filter_map(|record| FindingKind::from_name(&record.name)) {
+    let delivered = view.findings().filter(|it| it.silenced.is_none() && it.part_of.is_none());
+    for kind in delivered.filter_map(|record| FindingKind::from_name(&record.name)) {
         counts[kind as usize] += 1;
     }
     counts
@@ -124,5 +128,38 @@ fn emit_groups(groups: GroupSummary, emit: &mut EmitSample<'_>) {
     ];
     for (state, count) in counts {
         emit(&[("state", state)], MetricValue::Count(count));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vipwatch_cluster::key::KeySpace;
+    use vipwatch_cluster::view::{StoredValue, ViewChange};
+
+    use super::*;
+
+    #[test]
+    fn findings_that_nobody_is_notified_of_are_not_counted() {
+        let mut view = ClusterView::new(KeySpace::new(&"default".parse().unwrap()));
+        let at = "2026-01-01T00:00:00Z";
+        let silence = serde_json::json!({"id": "x", "until": at, "created_by": "", "reason": ""});
+        let (null, node) = (serde_json::Value::Null, serde_json::json!("a"));
+        let causes = [(&null, &null), (&silence, &null), (&null, &node)];
+        for (id, (silenced, part_of)) in (1..).zip(causes) {
+            let record = serde_json::json!({
+                "schema": 1, "id": format!("f-{id}"), "name": "cluster-no-primary", "severity": "critical",
+                "confidence": "certain", "group": "group:web", "nodes": ["a"], "text": "", "hint": "", "opened": at,
+                "changed": at, "reporter": "a", "silenced": silenced, "part_of": part_of,
+            });
+            view.apply(ViewChange::Put(StoredValue {
+                key: format!("/vipwatch/v1/default/finding/f-{id}"),
+                value: record.to_string().into_bytes(),
+                mod_revision: id,
+                create_revision: id,
+                lease: 0,
+            }));
+        }
+        assert_eq!(view.findings().count(), 3);
+        assert_eq!(finding_counts(&view)[FindingKind::ClusterNoPrimary as usize], 1);
     }
 }

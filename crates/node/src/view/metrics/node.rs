@@ -80,6 +80,6 @@ pub(super) const FAMILIES: &[MetricFamily] = families! { Node:
             emit_one(emit, bytes);
         }
     };
-    Gauge "vipwatch_silences", "Silences in force" =>
+    Gauge "vipwatch_silences", "Silences in force, also those of the cluster that cover this node" =>
         |facts, emit| emit_one(emit, crate::view::silences(&facts.context).items.len() as u64);
 };

@@ -137,3 +137,19 @@ fn the_names_of_keepalived_exporters_have_their_labels_and_numbers() {
         assert_eq!(state.first().map(|line| &line[line.len() - 1..]), number);
     }
 }
+
+#[test]
+fn a_silence_of_the_cluster_is_counted_on_the_node_that_it_covers() {
+    let mut context = context(&Config::default());
+    let silences = crate::silence::Silences::new(Vec::new()).unwrap();
+    let now = SystemTime::now();
+    let row = silences.add(None, Duration::from_hours(1), "reboot", "root").unwrap();
+    silences.set_of_cluster([(("cli.x".to_owned(), None), row)].into(), now);
+    context.silences = Some(Arc::new(silences));
+    assert_eq!(samples(&metrics(&context), "vipwatch_silences"), ["2"]);
+    let items = crate::view::silences(&context).items;
+    assert_eq!(
+        (items[0].cluster_id.as_deref(), items[1].cluster_id.as_deref()),
+        (None, Some("cli.x"))
+    );
+}

@@ -67,7 +67,7 @@ pub struct FindingList {
     /// The keepaliveds in containers. They are no findings.
     #[serde(default)]
     pub containers: Vec<ContainerKeepalived>,
-    /// The number of running keepaliveds that the node can follow; null if it cannot read all processes.
+    /// The number of running keepaliveds; null if the node cannot read all processes.
     #[serde(default)]
     pub keepaliveds: Option<u64>,
 }

@@ -26,7 +26,7 @@ mod track;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use vipwatch_api::{ClusterNodeState, Timestamp};
+use vipwatch_api::{ClusterNodeState, GroupState, Timestamp};
 use vipwatch_core::finding::FindingSettle;
 use vipwatch_core::flapping::FLAP_SPAN;
 use vipwatch_core::{FindingKind, InstanceId, Moment};
@@ -257,7 +257,7 @@ impl Evaluator {
         let grace_end = connected + self.settings.lease;
         let conditions = self.lost.evaluate(view, time.now, grace_end, &self.settings);
         let nodes = self.nodes_away(view, &conditions, silences.as_ref());
-        let returned = self.returned.update(&nodes, time.now, self.settings.lease);
+        let returned = self.returned.update(&nodes, time.now);
         self.open.set_causes(silences, AwayNodes { nodes, returned }, view, &mut changes);
         let kind = FindingKind::ClusterNodeLost;
         self.open.update_nodes(kind, conditions, view, time, &mut changes);
@@ -400,10 +400,16 @@ impl Evaluator {
         }
         let is_flapping = flapping_since.is_some();
         let (settings, has_two_nodes) = (&self.settings, self.has_two_nodes);
-        let (succeeded, left) = track.former_nodes();
+        let (succeeded, mut left) = track.former_nodes();
+        left.extend(self.open.nodes_that_left(group));
         let (succeeded, left) = (succeeded.as_slice(), left.as_slice());
         let context = ConditionContext { settings, has_two_nodes, is_flapping, succeeded, left };
         let mut conditions = conditions(group, context);
+        let lacks_backups =
+            conditions.iter().any(|it| it.kind == FindingKind::ClusterTooFewBackups);
+        if group.state() == GroupState::OnePrimary && !lacks_backups {
+            track.forget_left();
+        }
         let two_primaries =
             ClusterFindingSubject::group(FindingKind::ClusterTwoPrimaries, &group.id);
         if track.is_pending(FindingKind::ClusterTwoPrimaries) || self.open.contains(&two_primaries)
@@ -411,7 +417,7 @@ impl Evaluator {
             conditions.extend(unconfirmed_claims(group));
         }
         if conditions.iter().any(|one| one.kind == FindingKind::ClusterTwoPrimaries) {
-            track.forget_absence();
+            track.forget_absence(FindingKind::ClusterTwoPrimaries);
         } else {
             conditions.extend(self.absent_claims(group, track, now));
         }
@@ -468,10 +474,10 @@ impl Evaluator {
             return None;
         }
         if group.members.iter().any(GroupMember::is_live) {
-            track.forget_absence();
+            track.forget_absence(condition.kind);
         } else {
             // Nobody is there to say so: the group may come back within a lease.
-            let end = track.absent_since(now) + self.settings.lease;
+            let end = track.absent_since(condition.kind, now) + self.settings.lease;
             if end <= now {
                 return None;
             }
@@ -498,13 +504,13 @@ impl Evaluator {
         let condition = self.open.condition(&subject)?;
         let holds = conditions.iter().any(|one| one.kind == condition.kind);
         if gone_claims(group).next().is_none() {
-            track.forget_absence();
+            track.forget_absence(condition.kind);
             return None;
         }
         if holds || group.claims().next().is_some() {
             return None;
         }
-        let end = track.absent_since(now) + self.settings.lease;
+        let end = track.absent_since(condition.kind, now) + self.settings.lease;
         if end <= now {
             return None;
         }
@@ -522,10 +528,10 @@ impl Evaluator {
         let subject = ClusterFindingSubject::group(FindingKind::ClusterTwoPrimaries, &group.id);
         let open = self.open.condition(&subject)?;
         let Some(condition) = absent_claims(group, &open.nodes) else {
-            track.forget_absence();
+            track.forget_absence(open.kind);
             return None;
         };
-        let end = track.absent_since(now) + self.settings.lease;
+        let end = track.absent_since(open.kind, now) + self.settings.lease;
         if end <= now {
             return None;
         }

@@ -537,6 +537,9 @@ pub struct FindingRecord {
     /// `None` if there is none.
     #[serde(default)]
     pub part_of: Option<String>,
+    /// The nodes that are missing as backups, of which some may have left the group; empty if it is about all of `nodes`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub about: Vec<String>,
 }
 
 #[cfg(test)]

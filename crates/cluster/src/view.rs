@@ -330,6 +330,11 @@ impl ClusterView {
         self.roles.changed_after(serial)
     }
 
+    /// Whether a role in a bucket has changed after `serial`.
+    pub fn has_changed_after(&self, bucket: &Bucket, serial: ViewSerial) -> bool {
+        self.roles.has_changed_after(bucket, serial)
+    }
+
     /// The nodes that became live, stopped or lost after `serial`.
     pub(crate) fn nodes_changed_after(
         &self,

@@ -103,14 +103,14 @@ pub struct ProcessView {
     recent_starts: HashMap<PathBuf, u32>,
     /// Processes with the name keepalived and an executable that cannot be read.
     pub unreadable: usize,
-    /// The number of running keepaliveds that the node can follow.
+    /// The number of running keepaliveds.
     count: usize,
     /// When the processes were read for the first time; the Unix epoch if this program reads them only once.
     since: Option<Stamp>,
 }
 
 impl ProcessView {
-    /// The number of running keepaliveds that the node can follow.
+    /// The number of running keepaliveds.
     pub fn count(&self) -> usize {
         self.count
     }

@@ -204,7 +204,12 @@ impl Silences {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.of_cluster, silences.clone());
         let is_changed = before != silences;
-        for (key, row) in silences.iter().filter(|(key, _)| !before.contains_key(*key)) {
+        let differs = |key: &(String, Option<String>), row: &SilenceRow| {
+            before
+                .get(key)
+                .is_none_or(|known| known.until != row.until || known.created_by != row.created_by)
+        };
+        for (key, row) in silences.iter().filter(|(key, row)| differs(key, row)) {
             log("silence of the cluster began", key, row);
         }
         let mut ended = Vec::new();

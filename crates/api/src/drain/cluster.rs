@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use vipwatch_core::finding::DrainEffect;
 
 use super::rules::{blocking_name, has_effect, is_flapping};
-use super::takeover::{Takeover, holds, is_live, takeover, unseen_scripts};
+use super::takeover::{Takeover, holds, is_live, lost_addresses, takeover, unseen_scripts};
 use super::{DrainCheckDocument, DrainInstance, DrainQuestion, DrainReason, verdict};
 use crate::{
     ClusterConnectionState, ClusterGroupItem, ClusterGroupList, ClusterMemberItem, ClusterNodeItem,
@@ -135,6 +135,12 @@ impl<'g> NodeGroups<'g> {
         } else if !holders.iter().any(|one| one.confirmed && one.role == RoleKind::Primary) {
             let text = format!("{} has not confirmed that it is primary", holder.node);
             answer.uncertain.push(DrainReason::new("primary-not-certain", Some(id), text));
+        } else if let Some(lost) =
+            holders.iter().map(|one| lost_addresses(own, one)).min().flatten()
+        {
+            // `None`, a holder of all addresses, is the least.
+            let text = format!("{} does not have {}", holder.node, lost.join(", "));
+            answer.blocking.push(DrainReason::new("partly-held", Some(id), text));
         } else {
             answer.held_elsewhere.insert(id.to_owned());
             if role == RoleKind::Backup && !matches!(takeover(group, own), Takeover::Next(_)) {

@@ -59,7 +59,9 @@ pub(super) fn takeover<'g>(group: &'g ClusterGroupItem, own: &ClusterMemberItem)
         };
     }
     let next = next_of(able);
-    if let Some(text) = next.iter().find_map(|member| lost_addresses(own, member)) {
+    let lost = next.iter().find_map(|member| Some((member, lost_addresses(own, member)?)));
+    if let Some((member, lost)) = lost {
+        let text = format!("{} would take over without {}", member.node, lost.join(", "));
         return Takeover::Nobody(text);
     }
     match next.iter().find_map(|member| doubt(member)) {
@@ -97,12 +99,14 @@ fn obstacle(member: &ClusterMemberItem) -> Option<String> {
         .then(|| format!("keepalived does not work on {}", member.node))
 }
 
-/// The addresses of `own` that the next node does not have, as a sentence; `None` if it has all.
-fn lost_addresses(own: &ClusterMemberItem, next: &ClusterMemberItem) -> Option<String> {
-    let lost = next.missing.iter().filter(|address| !own.missing.contains(address));
+/// The addresses of `own` that another node does not have; `None` if it has all.
+pub(super) fn lost_addresses<'m>(
+    own: &ClusterMemberItem,
+    other: &'m ClusterMemberItem,
+) -> Option<Vec<&'m str>> {
+    let lost = other.missing.iter().filter(|address| !own.missing.contains(address));
     let lost: Vec<&str> = lost.map(String::as_str).collect();
-    let text = || format!("{} would take over without {}", next.node, lost.join(", "));
-    (!lost.is_empty()).then(text)
+    (!lost.is_empty()).then_some(lost)
 }
 
 /// What no record says about the nodes that would take over.

@@ -87,8 +87,10 @@ impl Page for SilenceList {
         table.text(style)
     }
 
+    /// Those that `silence remove` takes.
     fn names(&self) -> Vec<String> {
-        self.items.iter().map(name).collect()
+        let own = self.items.iter().filter(|silence| silence.cluster_id.is_none());
+        own.map(name).collect()
     }
 }
 
@@ -120,7 +122,7 @@ mod tests {
     fn a_silence_of_the_cluster_has_the_id_that_removes_it() {
         let mut list = samples::silences();
         list.items[1].cluster_id = Some("cli.5f3a".to_owned());
-        assert_eq!(list.names(), ["3", "cli.5f3a"]);
+        assert_eq!(list.names(), ["3"]);
         assert!(list.text(&Style::of_tests()).contains("\ncli.5f3a "));
     }
 

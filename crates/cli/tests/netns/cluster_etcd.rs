@@ -131,6 +131,7 @@ impl<'a> Publisher<'a> {
             notified_closed: Vec::new(),
             silenced: None,
             part_of: None,
+            about: Vec::new(),
         };
         self.put(&Self::finding_key(), &encode(&record));
     }

@@ -182,6 +182,17 @@ fn the_scripts_for_neutron_in_the_maintenance_guide_move_the_primaries_and_bring
     accident("list");
     fail("sh drain-agent node-1");
     assert!(!server.join("disabled/agent-node-1").exists(), "drained without the list of Neutron");
+    // A router of an earlier run without a primary: no other one moves.
+    let lost = "00000000-0000-4000-8000-00000000000d\n";
+    let moved = hosts.lab.path().join("moved.node-1");
+    let existing = routers.join("\n") + "\n";
+    write(&moved, lost);
+    write(&server.join("routers"), &(existing.clone() + lost));
+    fail("sh drain-agent node-1");
+    let here = hosts.succeed("node-1", "vipwatch status --role primary -o name");
+    assert_eq!(here.lines().count(), routers.len(), "moved more routers");
+    std::fs::remove_file(&moved).unwrap();
+    write(&server.join("routers"), &existing);
     // Neutron refuses to remove one router, and a user deletes another one at that moment.
     accident(&format!("refuse-remove-{}", routers[0]));
     accident(&format!("delete-{}", routers[1]));

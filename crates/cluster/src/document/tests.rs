@@ -45,6 +45,7 @@ fn finding(id: &str, kind: FindingKind, closed: Option<i64>) -> FindingRecord {
         notified_closed: Vec::new(),
         silenced: None,
         part_of: None,
+        about: Vec::new(),
     }
 }
 

@@ -68,6 +68,7 @@ impl FindingCondition {
     /// The same with parts that fit into a record.
     pub(super) fn shortened(mut self) -> Self {
         self.nodes.truncate(MAX_NODES);
+        self.about.iter_mut().for_each(|about| about.truncate(MAX_NODES));
         if self.text.len() > MAX_TEXT_BYTES {
             self.text.truncate(self.text.floor_char_boundary(MAX_TEXT_BYTES));
             self.text.push_str(" …");

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::condition::{BasisMember, FindingCondition};
 use super::node_condition::NodeCondition;
 use super::{ClusterFindingChange, EvaluationTime};
+use crate::group::Group;
 use crate::key::{ClusterName, RoleKey};
 use crate::record::{FORMAT, FindingRecord, FindingSilence};
 use crate::view::{ClusterView, SilenceIndex};
@@ -258,6 +259,15 @@ impl OpenClusterFindings {
         })
     }
 
+    /// The nodes that an open finding about missing backups is about, and that are no members of the group any more.
+    pub(super) fn nodes_that_left(&self, group: &Group) -> Vec<ClusterName> {
+        let subject = ClusterFindingSubject::group(FindingKind::ClusterTooFewBackups, &group.id);
+        let about =
+            self.findings.get(&subject).into_iter().flat_map(|finding| &finding.record.about);
+        let names = about.filter_map(|name| name.parse::<ClusterName>().ok());
+        names.filter(|name| !group.members.iter().any(|it| it.node == *name)).collect()
+    }
+
     /// Whether this evaluator has found an open finding itself.
     pub(super) fn is_evaluated(&self, subject: &ClusterFindingSubject) -> bool {
         self.findings.get(subject).is_some_and(|finding| finding.is_evaluated)
@@ -359,6 +369,7 @@ impl OpenClusterFindings {
             let (is_continued, is_evaluated) = (false, true);
             let mut finding =
                 OpenFinding { record, is_continued, is_evaluated, basis, about, absent };
+            finding.record.about = finding.about.clone().unwrap_or_default();
             finding.record.silenced = finding.silence(&self.silences);
             finding.record.part_of = finding.part_of(&self.away);
             let record = finding.record.clone();
@@ -379,8 +390,11 @@ impl OpenClusterFindings {
         finding.absent.clone_from(&condition.absent);
         let (silence, part_of) = (finding.silence(&self.silences), finding.part_of(&self.away));
         let record = &mut finding.record;
-        let is_same =
-            condition.is_of(record) && record.silenced == silence && record.part_of == part_of;
+        let new_about = condition.about.clone().unwrap_or_default();
+        let is_same = condition.is_of(record)
+            && record.silenced == silence
+            && record.part_of == part_of
+            && record.about == new_about;
         if is_same && was_evaluated {
             return None;
         }
@@ -391,6 +405,7 @@ impl OpenClusterFindings {
         record.evidence = condition.evidence;
         record.silenced = silence;
         record.part_of = part_of;
+        record.about = new_about;
         record.reporter.clone_from(&self.reporter);
         if !is_same {
             record.changed = time.at;
@@ -450,6 +465,7 @@ impl OpenClusterFindings {
             notified_closed: Vec::new(),
             silenced: None,
             part_of: None,
+            about: Vec::new(),
         }
     }
 }

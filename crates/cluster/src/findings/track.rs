@@ -14,6 +14,10 @@ use crate::key::{Bucket, ClusterName};
 use crate::view::ClusterView;
 use vipwatch_core::FindingKind;
 
+/// The maximum number of nodes that have left a group.
+// BOUND: every client of etcd can add members and delete them.
+const MAX_LEFT: usize = 8;
+
 /// The groups of one bucket.
 #[derive(Debug, Default)]
 pub(super) struct BucketTrack {
@@ -82,8 +86,8 @@ struct TrackDetail {
     changes: VecDeque<Moment>,
     /// The conditions that hold, each with the time since when.
     pending: Vec<(FindingKind, Moment)>,
-    /// Since when a node of an open split is stopped or lost; `None` if all are live.
-    absent: Option<Moment>,
+    /// Since when nobody can say whether an open finding of this kind is over: a node is stopped or lost.
+    absent: Vec<(FindingKind, Moment)>,
     /// The absent nodes that claimed the addresses before a live node did.
     succeeded: Vec<ClusterName>,
     /// The nodes that have left the group.
@@ -128,10 +132,18 @@ impl GroupTrack {
         let detail = self.detail.get_or_insert_default();
         detail.left.retain(|name| !is_member(name));
         detail.left.extend(left);
+        detail.left.truncate(MAX_LEFT);
         detail.succeeded.retain(|name| gone_claims(group).any(|it| it.node == *name));
         let new = succeeded.into_iter().filter(|name| !detail.succeeded.contains(name));
         let new: Vec<ClusterName> = new.collect();
         detail.succeeded.extend(new);
+    }
+
+    /// The group has enough backups without the nodes that have left it.
+    pub(super) fn forget_left(&mut self) {
+        if let Some(detail) = &mut self.detail {
+            detail.left.clear();
+        }
     }
 
     /// The absent nodes that a live one has succeeded, and those that have left the group.
@@ -155,20 +167,25 @@ impl GroupTrack {
         detail.changes.retain(|at| now.since(*at) < FLAP_SPAN);
         let has_nodes = !detail.succeeded.is_empty() || !detail.left.is_empty();
         let is_empty = detail.pending.is_empty() && detail.changes.is_empty();
-        if is_empty && detail.absent.is_none() && !has_nodes {
+        if is_empty && detail.absent.is_empty() && !has_nodes {
             self.detail = None;
         }
     }
 
-    /// Since when a node of an open split is stopped or lost; from `now` on if it was live before.
-    pub(super) fn absent_since(&mut self, now: Moment) -> Moment {
-        *self.detail.get_or_insert_default().absent.get_or_insert(now)
+    /// Since when a node that a finding needs is stopped or lost; from `now` on if it was live before.
+    pub(super) fn absent_since(&mut self, kind: FindingKind, now: Moment) -> Moment {
+        let absent = &mut self.detail.get_or_insert_default().absent;
+        let known = absent.iter().find(|(known, _)| *known == kind).map(|(_, since)| *since);
+        known.unwrap_or_else(|| {
+            absent.push((kind, now));
+            now
+        })
     }
 
-    /// All nodes of the split are live, or it is over.
-    pub(super) fn forget_absence(&mut self) {
+    /// The nodes are live, or the finding is over.
+    pub(super) fn forget_absence(&mut self, kind: FindingKind) {
         if let Some(detail) = &mut self.detail {
-            detail.absent = None;
+            detail.absent.retain(|(known, _)| *known != kind);
         }
     }
 

@@ -61,8 +61,8 @@ pub(super) struct Worker {
     pub(super) are_silences_due: bool,
     /// The last write of roles that etcd has acknowledged.
     pub(super) last_write: Option<AcknowledgedWrite>,
-    /// Until when names that this node had before are looked for; `None` before the registration.
-    pub(super) old_names_until: Option<Instant>,
+    /// Whether the memberships of this node under other names were ended since the registration.
+    pub(super) has_left_old_names: bool,
     pub(super) heartbeat: HeartbeatState,
     pub(super) conflicts: Conflicts,
     /// `None` while another node is the reporter.
@@ -126,7 +126,7 @@ impl Worker {
             are_silences_due: true,
             retention: None,
             last_write: None,
-            old_names_until: None,
+            has_left_old_names: false,
             heartbeat: HeartbeatState::new(settings.heartbeat),
             conflicts: Conflicts::default(),
             reporter: None,
@@ -206,6 +206,9 @@ impl Worker {
                 self.follow_ranges(&mut link).await?;
             }
             if self.heartbeat.is_due(Instant::now()) {
+                // The group of a silenced instance may have another id now.
+                self.are_silences_due |=
+                    self.source.silences().iter().any(|silence| silence.record.group.is_some());
                 self.follower.free_long_messages(connection).await?;
                 self.read_surplus_again(&mut link).await?;
                 self.compare_keys(&mut link).await?;

@@ -27,7 +27,7 @@ impl Worker {
                 link.lease = None;
                 self.published.note_keys(&keys);
                 self.published.compare_all();
-                self.old_names_until = None;
+                self.has_left_old_names = false;
                 self.are_silences_due = true;
                 let mut status = self.shared.status();
                 status.is_registered = true;
@@ -126,28 +126,22 @@ impl Worker {
         &mut self,
         link: &SessionLink<'_>,
     ) -> Result<(), EtcdError> {
-        // The lease of a process that was killed may go on for a while. Afterwards, a lost node with the same history is another
-        // machine, which was copied from this one.
-        let end = Instant::now() + 2 * self.settings.lease;
-        if self.registration.is_none() || *self.old_names_until.get_or_insert(end) < Instant::now()
-        {
+        if self.has_left_old_names || self.registration.is_none() {
             return Ok(());
         }
         let old: Vec<ClusterName> = {
             let view = self.shared.view.read().unwrap_or_else(PoisonError::into_inner);
             let is_old = |node: &NodeView<'_>| {
                 *node.name != self.settings.node
-                    && matches!(node.state, ClusterNodeState::Stopped | ClusterNodeState::Lost)
+                    && node.state == ClusterNodeState::Stopped
                     && node.epoch() == self.settings.epoch
             };
             view.nodes().filter(is_old).map(|node| node.name.clone()).collect()
         };
+        // Not again before the next registration, also if etcd refuses it.
+        self.has_left_old_names = true;
         for name in old {
-            if let Err(error) = self.delete_name(link, &name).await {
-                // Not again before the next registration: etcd may refuse it.
-                self.old_names_until = Some(Instant::now());
-                return Err(error);
-            }
+            self.delete_name(link, &name).await?;
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ pub(super) fn run_seed(seed: u64, kinds: &[FaultKind]) -> RunResult {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut cluster = SimulatedCluster::new(seed);
+        let mut cluster = SimulatedCluster::new(seed, kinds.contains(&FaultKind::WatchLost));
         for Scheduled { at, action } in schedule(seed, kinds) {
             cluster.run_until(at).await;
             cluster.act(action).await;
@@ -62,14 +62,15 @@ pub(super) struct SimulatedCluster {
 }
 
 impl SimulatedCluster {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, loses_events: bool) -> Self {
         let start = Instant::now();
         let trace = Trace::new(start);
         let network = Network::new(seed, &trace);
         let clock = network.clone();
         tokio::spawn(async move { clock.run_clock().await });
         let vrrp = Vrrp::new(seed, start);
-        let nodes = (0..NODES).map(|number| SimulatedNode::new(number, &network)).collect();
+        let node = |number| SimulatedNode::new(number, &network, loses_events);
+        let nodes = (0..NODES).map(node).collect();
         let (stopped_at, yes_verdicts) = ([None; NODES], 0);
         let mut cluster = Self { start, trace, network, vrrp, nodes, stopped_at, yes_verdicts };
         cluster.publish_all();

@@ -63,7 +63,7 @@ fn bytes_of(record: &FindingRecord) -> usize {
     let FindingRecord { id, name, group, nodes, text, hint, evidence, reporter, .. } = record;
     let silence = record.silenced.iter();
     let silence = silence.flat_map(|it| [&it.id, &it.created_by, &it.reason]);
-    let lists = [nodes, evidence, &record.notified_open, &record.notified_closed];
+    let lists = [nodes, evidence, &record.notified_open, &record.notified_closed, &record.about];
     let texts = [id, name, text, hint, reporter].into_iter().chain(group).chain(&record.part_of);
     let texts = texts.chain(silence);
     let texts = texts.chain(lists.into_iter().flatten());

@@ -162,6 +162,10 @@ impl RoleTable {
         counts
     }
 
+    pub(super) fn has_changed_after(&self, bucket: &Bucket, serial: ViewSerial) -> bool {
+        self.entry(bucket).map_or(self.emptied, |entry| entry.serial) > serial
+    }
+
     pub(super) fn changed_after(&self, serial: ViewSerial) -> BucketChanges {
         let changed = self.buckets.iter().filter(|(_, entry)| entry.serial > serial);
         let changed = changed.filter_map(|(name, _)| name.parse().ok()).collect();

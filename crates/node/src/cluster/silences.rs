@@ -2,11 +2,11 @@
 //! The silences of this node as records for etcd, and those of others that are about this node.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use vipwatch_api::timestamp_from_millis;
-use vipwatch_cluster::key::{ClusterName, SilenceId};
+use vipwatch_cluster::key::{Bucket, ClusterName, SilenceId};
 use vipwatch_cluster::record::{FORMAT, SilenceRecord};
 use vipwatch_cluster::session::WantedSilence;
 use vipwatch_cluster::view::{ClusterView, MAX_SILENCES_OF_NODE, ViewSerial};
@@ -58,6 +58,8 @@ fn record(row: SilenceRow, node: &ClusterName, store: &StateStore) -> Option<Wan
 pub(crate) struct ForeignSilences {
     /// The last change of the view that they were read after.
     read: Option<ViewSerial>,
+    /// The buckets of the silenced groups.
+    buckets: BTreeSet<Bucket>,
     /// When this node saw each of them first, by its own clock.
     seen: BTreeMap<SilenceId, i64>,
 }
@@ -70,10 +72,15 @@ impl ForeignSilences {
         view: &ClusterView,
         node: &ClusterName,
     ) -> Option<ClusterSilences> {
-        if self.read == Some(view.serial()) {
+        let is_known = |read: ViewSerial| {
+            let mut buckets = self.buckets.iter();
+            view.silence_serial() <= read && !buckets.any(|it| view.has_changed_after(it, read))
+        };
+        if self.read.is_some_and(is_known) {
             return None;
         }
         self.read = Some(view.serial());
+        self.buckets.clear();
         let now = unix_millis(SystemTime::now());
         let mut parts = OwnParts::new(node, view);
         let (mut silences, mut seen) = (ClusterSilences::new(), BTreeMap::new());
@@ -88,6 +95,7 @@ impl ForeignSilences {
             let instances = match &record.group {
                 None => vec![None],
                 Some(group) => {
+                    self.buckets.extend(Bucket::of_group(group));
                     let instances = parts.instances(group).into_iter();
                     instances.map(|instance| Some(instance.to_string())).collect()
                 }

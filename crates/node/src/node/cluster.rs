@@ -164,10 +164,6 @@ impl Node {
     /// last until their end.
     fn follow_cluster_silences(&mut self, cluster: &ClusterService) {
         let now = SystemTime::now();
-        if self.silences.in_force(now).iter().any(|row| row.instance.is_some()) {
-            // The groups of the instances may have other ids now.
-            cluster.mark_silences();
-        }
         let Some(silences) = cluster.foreign_silences(&mut self.foreign_silences) else { return };
         if self.silences.set_of_cluster(silences, now) {
             self.notifier.silences_changed();

@@ -515,11 +515,6 @@ impl KeepalivedTable {
         }
         let count = |starts: &RecentStarts| starts.parents.len().max(starts.children.len());
         let recent = self.starts.iter().filter(|(_, starts)| count(starts) > 1);
-        // A router's keepalived may run in a container, in the router's namespace.
-        let can_follow = |process: &&KeepalivedProcess| {
-            let is_named = matches!(process.netns, ProcessNetns::Named(_));
-            process.has_vrrp() && (process.is_followed || is_named)
-        };
         ProcessView {
             running,
             ended: self.ended.clone(),
@@ -529,7 +524,7 @@ impl KeepalivedTable {
                 })
                 .collect(),
             unreadable: self.unreadable.len(),
-            count: self.running().filter(can_follow).count(),
+            count: self.keepaliveds.len(),
             since: self.since,
         }
     }

@@ -187,6 +187,14 @@ fn a_part_of_the_addresses_on_another_node_is_not_enough() {
     assert_eq!(found, (DrainVerdict::NotDrained, vec!["partly-held"]));
     let whole = check(Now, Backup, vec![live("b", Partial), live("c", Primary)], Connected);
     assert_eq!(whole.verdict, DrainVerdict::Drained);
+    // It is primary of the addresses that its own file has.
+    let mut shorter = live("b", Primary);
+    shorter.missing = vec!["192.0.2.81".to_owned()];
+    let lost = check(Now, Backup, vec![shorter.clone()], Connected);
+    let found = (lost.verdict, names(&lost.blocking));
+    assert_eq!(found, (DrainVerdict::NotDrained, vec!["partly-held"]));
+    let other = check(Now, Backup, vec![shorter, live("c", Primary)], Connected);
+    assert_eq!(other.verdict, DrainVerdict::Drained);
 }
 
 #[test]

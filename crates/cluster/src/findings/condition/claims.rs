@@ -144,10 +144,14 @@ pub(super) fn too_few_backups(
     let found = condition(FindingKind::ClusterTooFewBackups, confidence, nodes, text, group);
     // Each node that neither holds the addresses nor can take over is a missing backup.
     let missing = group.members.iter().filter(|member| !member.is_ready() && !is_claim(member));
-    let mut about = names(missing);
-    let absent = about.clone();
-    // An agent that hands its routers over leaves their groups.
-    about.extend(context.left.iter().map(ToString::to_string));
+    let absent = names(missing);
+    let mut about = absent.clone();
+    if about.is_empty() {
+        // An agent that hands its routers over leaves their groups.
+        about.extend(context.left.iter().map(ToString::to_string));
+        about.sort();
+        about.dedup();
+    }
     Some(FindingCondition { about: Some(about), absent, ..found })
 }
 

@@ -32,6 +32,11 @@ impl Mutation {
     }
 }
 
+/// The comparison of etcd with what this process has written.
+const OWN_EVIDENCE: &str =
+    "let Some(registration) = &self.registration else { return Ok(()) };\n        match self";
+const WITHOUT_EVIDENCE: &str = "let Some(registration) = self.registration.as_ref().filter(|_| position.revision < 0) else { return Ok(()) };\n        match self";
+
 /// All mutations.
 pub(crate) const MUTATIONS: [Mutation; 21] = [
     mutation(
@@ -75,20 +80,18 @@ pub(crate) const MUTATIONS: [Mutation; 21] = [
     mutation("roles-keep-their-lease", "session/write.rs", "self.published.compare_all();", "")
         .with("membership-deleted,node-killed,etcd-cut"),
     mutation("roles-not-published-again", "session/worker.rs", "self.published.forget_etcd();", ""),
+    // The evidence of the node's own writes is not looked at, as after each of three losses of data.
+    mutation("restored-data-not-noticed", "session/worker.rs", OWN_EVIDENCE, WITHOUT_EVIDENCE)
+        .with("restored-passed,keepalived-stopped,interface-down"),
     mutation(
-        "restored-data-not-noticed",
+        "restored-data-of-a-late-node-not-noticed",
         "session/worker.rs",
-        "OwnNodeKey::OtherData => self.begin_again(),",
-        "OwnNodeKey::OtherData => {}",
+        OWN_EVIDENCE,
+        WITHOUT_EVIDENCE,
     )
-    .with("restored-passed,emptied-passed"),
-    mutation(
-        "lost-write-not-noticed",
-        "session/worker.rs",
-        "&& write.is_lost(connection).await?",
-        "&& write.is_lost(connection).await? && position.revision == 0",
-    )
-    .with("restored-passed,keepalived-stopped,interface-down"),
+    .with("restored-passed,etcd-cut,keepalived-stopped"),
+    mutation("emptied-data-not-noticed", "session/worker.rs", OWN_EVIDENCE, WITHOUT_EVIDENCE)
+        .with("emptied-passed,etcd-cut,keepalived-stopped"),
     mutation(
         "nothing-read-again-after-a-lost-lease",
         "session/worker.rs",
@@ -103,13 +106,6 @@ pub(crate) const MUTATIONS: [Mutation; 21] = [
         "nodes.iter().filter_map(of_node).min_by_key(|silence| silence.until)",
     )
     .with("node-silenced,node-killed,all-interfaces-down,adverts-cut"),
-    mutation(
-        "returned-node-makes-a-message-of-each-group",
-        "findings/open.rs",
-        "self.absent.first().filter(|_| is_away).or(returned).cloned()",
-        "self.absent.first().filter(|_| is_away).cloned()",
-    )
-    .with("node-killed,all-interfaces-down"),
     mutation(
         "reporter-not-fenced",
         "session/reporter.rs",

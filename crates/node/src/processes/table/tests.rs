@@ -57,25 +57,6 @@ fn a_keepalived_that_cannot_change_addresses_does_not_count() {
     assert_eq!(table.program_of(family.parent.id()), ProgramKind::Other);
 }
 
-#[test]
-fn a_keepalived_counts_if_the_node_can_follow_it() {
-    let family = ShellFamily::start("read line <$pipe");
-    let mut table = table();
-    family.scan_until(&mut table, 1);
-    table.keepaliveds.retain(|_, process| process.file == family.file());
-    assert_eq!(table.view().count(), 1);
-    let mut count_in = |netns: ProcessNetns| {
-        for process in table.keepaliveds.values_mut() {
-            let process = Arc::make_mut(process);
-            process.is_followed = false;
-            process.netns = netns.clone();
-        }
-        table.view().count()
-    };
-    assert_eq!(count_in(ProcessNetns::Own), 0, "a container that is not followed");
-    assert_eq!(count_in(ProcessNetns::Named("qrouter-1".parse().unwrap())), 1);
-}
-
 /// Processes with the executable and the command line of a keepalived: a shell that runs its "configuration". They wait
 /// for a line from a pipe.
 struct ShellFamily {

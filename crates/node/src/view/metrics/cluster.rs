@@ -19,6 +19,7 @@ pub(super) struct ClusterNumbers {
     /// The number of open findings of each kind, in the order of [`FindingKind::ALL`], without those that are silenced or a part
     /// of another one.
     findings: [u64; FindingKind::ALL.len()],
+    silences: u64,
     is_registered: bool,
     is_reporter: bool,
 }
@@ -32,6 +33,7 @@ impl ClusterNumbers {
         Some(Self {
             status,
             findings: cluster.read(finding_counts).unwrap_or([0; FindingKind::ALL.len()]),
+            silences: cluster.read(|view| view.silences().count() as u64).unwrap_or_default(),
             counters: cluster.counters().unwrap_or_default(),
             is_registered: cluster.is_registered(),
             // A reporter that is cut off from etcd may have a successor.
@@ -84,6 +86,12 @@ pub(super) const FAMILIES: &[MetricFamily] = families! { Cluster:
             for (kind, count) in kinds {
                 let labels = [("name", kind.name()), ("severity", kind.severity().word())];
                 emit(&labels, MetricValue::Count(count));
+            }
+        };
+    Gauge "vipwatch_cluster_silences", "Silences of nodes and groups that etcd has; only the reporter has samples" =>
+        |cluster, emit| {
+            if cluster.is_reporter {
+                emit_one(emit, cluster.silences);
             }
         };
     Counter "vipwatch_cluster_connections_total", "Connections to etcd that were opened" =>

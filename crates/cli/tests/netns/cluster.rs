@@ -201,11 +201,14 @@ fn a_silence_from_elsewhere_is_logged_and_listed_on_the_node_that_it_mutes() {
     a.wait_for_members(&["a live backup"]);
     let silence = |args: &[&str]| a.fixture.run_text(&[&["cluster", "silence"], args].concat());
     silence(&["a", "--for", "1h", "--reason", "x\u{202e}y"]);
-    let listed = || a.fixture.run_text(&["silence", "list", "-o", "name"]);
+    let listed = || {
+        let list = query_json(&a.fixture, &["silence", "list"]);
+        list["items"][0]["cluster_id"].as_str().unwrap_or_default().to_owned()
+    };
     wait_showing("the silence", listed, || listed().starts_with("cli.").then_some(()));
     assert_eq!(metric(&a, "vipwatch_silences"), Some(1.0));
     assert!(a.fixture.run_text(&["silence", "list"]).contains("x\\u{202e}y"));
-    silence(&["remove", listed().trim()]);
+    silence(&["remove", &listed()]);
     wait_for("its end", || listed().is_empty().then_some(()));
     for event in ["silence of the cluster began", "silence of the cluster ended"] {
         a.fixture.wait_for_log(event);

@@ -69,6 +69,17 @@ pub fn check() -> TaskResult {
     Ok(())
 }
 
+/// The playbook in the guide, as a file.
+fn guide_playbook() -> Result<PathBuf, TaskError> {
+    let guide = std::fs::read_to_string(build::root().join("docs/guides/maintenance.md"))?;
+    let block = guide.split_once("\n```yaml\n---\n").and_then(|(_, text)| text.split_once("```\n"));
+    let (playbook, _) =
+        block.ok_or_else(|| TaskError("the maintenance guide has no playbook".to_owned()))?;
+    let path = empty_directory("guide")?.join("reboot.yml");
+    build::write(&path, format!("---\n{playbook}").as_bytes())?;
+    Ok(path)
+}
+
 /// Checks the role and the playbooks with ansible-lint, and the override of Kolla's image.
 fn ansible(examples: &Path) -> TaskResult {
     let environment = provision::ansible_lint()?.join("bin");
@@ -80,6 +91,7 @@ fn ansible(examples: &Path) -> TaskResult {
         Command::new(environment.join("ansible-lint"))
             .args(["--nocolor", "--strict", "--offline", "-c", ".ansible-lint"])
             .args(ANSIBLE)
+            .arg(guide_playbook()?)
             .env("PATH", path)
             .env("ANSIBLE_ROLES_PATH", examples.join("ansible/roles"))
             .env("ANSIBLE_HOME", scratch().join("ansible-home"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! shellcheck on all shell scripts: those of the packages, and the scripts in the spec files of the RPMs.
+//! shellcheck on all shell scripts: those of the packages, those in the spec files of the RPMs, and those that a guide prints.
 
 use std::process::Command;
 
@@ -36,11 +36,22 @@ fn scripts(file: &SourceFile) -> Vec<String> {
     if file.has_extension("spec") {
         return scriptlets(&file.text);
     }
+    if file.has_extension("md") {
+        return blocks(&file.text);
+    }
     let first = file.text.lines().next().unwrap_or_default();
     let is_script = first.starts_with("#!") && (first.ends_with("/sh") || first.ends_with("bash"));
     // A file without `#!`, such as a completion, names its shell in a comment.
     let is_named = || file.text.lines().take(5).any(|line| line.starts_with("# shellcheck shell="));
     if is_script || is_named() { vec![file.text.clone()] } else { Vec::new() }
+}
+
+/// The scripts in a document: blocks for `sh` that begin with the name of a file.
+fn blocks(document: &str) -> Vec<String> {
+    let blocks = document.split("\n```sh\n# ").skip(1);
+    let scripts = blocks.filter_map(|block| Some(block.split_once("\n```")?.0));
+    let is_named = |script: &&str| script.lines().next().is_some_and(|line| line.contains(": "));
+    scripts.filter(is_named).map(|script| format!("# shellcheck shell=sh\n# {script}\n")).collect()
 }
 
 /// The sections of a spec file that rpm executes on the machine of the user.
@@ -86,6 +97,12 @@ mod tests {
         let lines: Vec<Vec<&str>> = scripts.iter().map(|script| script.lines().collect()).collect();
         assert_eq!(lines[0][1..], ["", "", "", "if x; then", "    y", "fi", "", "# comment"]);
         assert_eq!((lines[1].len(), lines[1][10]), (11, "z"));
+    }
+
+    #[test]
+    fn a_block_of_a_guide_with_a_name_is_a_script() {
+        let document = "Text\n\n```sh\n# drain NODE: stops it.\nset -eu\n```\n\n```sh\nls\n```\n";
+        assert_eq!(blocks(document), ["# shellcheck shell=sh\n# drain NODE: stops it.\nset -eu\n"]);
     }
 
     #[test]

@@ -57,7 +57,8 @@ pub(crate) const MUTATIONS: [Mutation; 21] = [
         "view.rs",
         "if self.known_revision(key.as_ref(), &text, trust) >= mod_revision {",
         "if self.known_revision(key.as_ref(), &text, trust) == mod_revision {",
-    ),
+    )
+    .with("watch-repeated,watch-broken,etcd-cut,keepalived-stopped,adverts-cut"),
     mutation(
         "deletion-not-remembered",
         "view.rs",

@@ -37,7 +37,7 @@ pub(crate) fn write(view: &SharedView) -> RwLockWriteGuard<'_, ClusterView> {
 }
 
 /// The view, to read it.
-fn read(view: &SharedView) -> RwLockReadGuard<'_, ClusterView> {
+pub(crate) fn read(view: &SharedView) -> RwLockReadGuard<'_, ClusterView> {
     view.read().unwrap_or_else(PoisonError::into_inner)
 }
 

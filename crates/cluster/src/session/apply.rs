@@ -9,9 +9,12 @@ use super::publish::OwnRoleChange;
 use super::registration::RegistrationLoss;
 use super::worker::{SessionLink, Worker};
 use crate::etcd::EtcdError;
-use crate::follow::{Followed, revision_of, write};
+use crate::follow::{Followed, read, revision_of, write};
 use crate::key::{Bucket, ClusterKey, ClusterName};
 use crate::view::{ClusterView, ViewChange};
+
+/// The number of changes after which readers get the view.
+const CHANGES_AT_ONCE: usize = 20;
 
 /// What the changes are about.
 #[derive(Debug, Default)]
@@ -69,11 +72,23 @@ impl Worker {
     fn apply_changes(&mut self, changes: Vec<ViewChange>) {
         let mut applied = AppliedChanges::default();
         let shared = self.shared.clone();
-        let mut view = write(&shared.view);
-        for change in changes {
-            self.revision = self.revision.max(revision_of(&change));
-            self.apply_change(&mut view, change, &mut applied);
+        let mut changes = changes.into_iter().peekable();
+        while changes.peek().is_some() {
+            // Readers of the view come between the parts of a long message, and see each transaction as a whole.
+            let mut view = write(&shared.view);
+            let mut count = 0;
+            while let Some(change) = changes.next() {
+                let revision = revision_of(&change);
+                self.revision = self.revision.max(revision);
+                self.apply_change(&mut view, change, &mut applied);
+                count += 1;
+                let is_whole = changes.peek().is_none_or(|next| revision_of(next) != revision);
+                if count >= CHANGES_AT_ONCE && is_whole {
+                    break;
+                }
+            }
         }
+        let view = read(&shared.view);
         for bucket in &applied.buckets {
             self.conflicts.check(&view, &self.settings.node, bucket);
         }

@@ -104,6 +104,9 @@ fn holds(name: &str, nodes: &[NodeState], min_backups: usize) -> Holds {
     let backups: Vec<&&NodeState> = live.iter().filter(|node| node.role == "backup").collect();
     match name {
         "cluster-two-primaries" => Holds::of([claims >= 2]),
+        // An open finding goes on for one lease while nobody can say that it is over.
+        "cluster-no-primary" if live.is_empty() && known >= 2 => Holds::Maybe,
+        "cluster-too-few-backups" if claims == 0 && is_primary_away(nodes) => Holds::Maybe,
         "cluster-no-primary" if claims == 0 && live.len() == known && known >= 2 => Holds::Yes,
         // Without all nodes, the adverts decide: a lost node, or one without vipwatch, may be primary. A backup that
         // receives adverts shows that it is, although they do not reach another backup.
@@ -125,6 +128,14 @@ fn holds(name: &str, nodes: &[NodeState], min_backups: usize) -> Holds {
         }
         _ => Holds::No,
     }
+}
+
+/// Whether the node of the primary is stopped or lost.
+fn is_primary_away(nodes: &[NodeState]) -> bool {
+    nodes.iter().any(|node| {
+        !matches!(node.presence, Presence::Live | Presence::Absent)
+            && matches!(node.role, "primary" | "partial")
+    })
 }
 
 #[cfg(test)]
@@ -154,6 +165,16 @@ mod tests {
         assert_eq!(none(node(Presence::Absent, "primary")), Holds::No, "a group of one node");
         assert_eq!(none(node(Presence::Lost, "primary")), Holds::No, "adverts are received");
         assert_eq!(none(node(Presence::Live, "primary")), Holds::No);
+    }
+
+    #[test]
+    fn while_nobody_can_say_that_a_finding_is_over_both_answers_are_right() {
+        let lost = |role| node(Presence::Lost, role);
+        assert_eq!(holds("cluster-no-primary", &[lost("fault"), lost("backup")], 1), Holds::Maybe);
+        let backup = node(Presence::Live, "backup");
+        let few = |primary| holds("cluster-too-few-backups", &[primary, backup], 2);
+        assert_eq!(few(lost("primary")), Holds::Maybe);
+        assert_eq!(few(lost("fault")), Holds::No);
     }
 
     #[test]

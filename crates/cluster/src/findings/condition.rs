@@ -32,17 +32,16 @@ pub(super) struct FindingCondition {
     pub(super) absent: Vec<String>,
 }
 
-/// A live member of a group whose role a condition rests on.
+/// A member of a group with the role that a condition rests on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BasisMember {
     pub(super) role: RoleKey,
     pub(super) mod_revision: i64,
 }
 
-/// The live members of a group.
+/// The members of a group. The last role of a node that is away counts too.
 fn basis_of(group: &Group) -> Vec<BasisMember> {
-    let live = group.members.iter().filter(|member| member.is_live());
-    let basis = live.filter_map(|member| {
+    let basis = group.members.iter().filter_map(|member| {
         let (bucket, node) = (group.bucket.clone(), member.node.clone());
         let instance = member.record.instance.parse().ok()?;
         let role = RoleKey { bucket, node, instance };

@@ -87,12 +87,22 @@ impl OpenFinding {
 pub(crate) enum FindingBasis {
     /// The role was changed last at this revision.
     Role { key: RoleKey, mod_revision: i64 },
-    /// The node has been alive since this revision.
+    /// The node has been alive since this revision; 0 if it is not.
     Node { name: ClusterName, create_revision: i64 },
+    /// The membership was changed last at this revision.
+    Member { name: ClusterName, mod_revision: i64 },
+}
+
+/// The keys that a condition rests on.
+fn basis(condition: &FindingCondition, view: &ClusterView) -> Vec<FindingBasis> {
+    match condition.kind {
+        FindingKind::ClusterNodeLost => lost_nodes(&condition.nodes, view),
+        _ => members(&condition.basis, view),
+    }
 }
 
 /// The keys of the members of a condition.
-fn basis(members: &[BasisMember], view: &ClusterView) -> Vec<FindingBasis> {
+fn members(members: &[BasisMember], view: &ClusterView) -> Vec<FindingBasis> {
     let roles = members.iter().map(|member| FindingBasis::Role {
         key: member.role.clone(),
         mod_revision: member.mod_revision,
@@ -103,6 +113,19 @@ fn basis(members: &[BasisMember], view: &ClusterView) -> Vec<FindingBasis> {
         Some(FindingBasis::Node { name: name.clone(), create_revision })
     });
     roles.chain(nodes).collect()
+}
+
+/// The keys of lost nodes: none of them has been written since, as a node that stops or comes back does.
+fn lost_nodes(names: &[String], view: &ClusterView) -> Vec<FindingBasis> {
+    let names = names.iter().filter_map(|name| name.parse().ok());
+    let keys = names.flat_map(|name: ClusterName| {
+        let node = view.node(&name);
+        let create_revision = node.and_then(|it| it.process).map_or(0, |it| it.create_revision);
+        let mod_revision = node.and_then(|it| it.member).map_or(0, |it| it.mod_revision);
+        let member = FindingBasis::Member { name: name.clone(), mod_revision };
+        [FindingBasis::Node { name, create_revision }, member]
+    });
+    keys.collect()
 }
 
 /// A condition with an open finding, or that is to have one.
@@ -364,7 +387,7 @@ impl OpenClusterFindings {
                 return None;
             }
             let (about, absent) = (condition.about.clone(), condition.absent.clone());
-            let basis = basis(&condition.basis, view);
+            let basis = basis(&condition, view);
             let record = self.new_record(&subject, condition, view, time);
             let (is_continued, is_evaluated) = (false, true);
             let mut finding =
@@ -385,7 +408,7 @@ impl OpenClusterFindings {
         if !finding.is_evaluated {
             return None;
         }
-        finding.basis = basis(&condition.basis, view);
+        finding.basis = basis(&condition, view);
         finding.about.clone_from(&condition.about);
         finding.absent.clone_from(&condition.absent);
         let (silence, part_of) = (finding.silence(&self.silences), finding.part_of(&self.away));

@@ -405,6 +405,10 @@ impl ReporterWork {
                 let key = self.keys.text(&ClusterKey::Node(name.clone()));
                 Compare::create_revision_is(&key, *create_revision)
             }
+            FindingBasis::Member { name, mod_revision } => {
+                let key = self.keys.text(&ClusterKey::Member(name.clone()));
+                Compare::mod_revision_is(&key, *mod_revision)
+            }
         });
         compares.take(MAX_COMPARES - 1).collect()
     }

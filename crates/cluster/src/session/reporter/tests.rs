@@ -287,3 +287,19 @@ fn an_opening_of_which_it_is_not_known_whether_it_was_written_is_still_compared(
     lab.work.uncertain(&batch);
     assert_eq!(lab.work.next_batch(None).unwrap().compares.len(), compares);
 }
+
+#[test]
+fn the_opening_of_a_lost_node_compares_its_keys() {
+    let mut cluster = TestCluster::new();
+    for node in ["a", "b"] {
+        cluster.start(node);
+    }
+    let mut lab = Lab::new(cluster);
+    lab.pass(0);
+    lab.cluster.lose("b");
+    lab.pass(0);
+    lab.pass(20);
+    let batch = lab.work.next_batch(None).unwrap();
+    // The reporter, the process and the membership.
+    assert_eq!(batch.compares.len(), 3, "{:?}", batch.compares);
+}

@@ -300,6 +300,24 @@ mod tests {
     }
 
     #[test]
+    fn the_groups_of_one_node_do_not_prove_that_all_groups_have_one_primary() {
+        let mut document = document();
+        document.items.retain(|group| group.state == GroupState::OnePrimary);
+        let check = |selection: &GroupSelection, document: &ClusterStatusDocument| {
+            check_scope(selection, document, GroupState::OnePrimary).err().map(|it| it.code)
+        };
+        let (all, one) = (
+            GroupSelection::default(),
+            GroupSelection { names: vec!["VI_1".to_owned()], ..GroupSelection::default() },
+        );
+        document.status.basis.scope = ClusterScope::Own;
+        assert_eq!(check(&all, &document), Some(ExitStatus::NotKnown));
+        assert_eq!(check(&one, &document), None);
+        document.status.basis.scope = ClusterScope::Full;
+        assert_eq!(check(&all, &document), None);
+    }
+
+    #[test]
     fn a_stale_view_begins_with_a_warning() {
         let mut document = document();
         document.status.basis = cluster::stale_basis();

@@ -276,8 +276,8 @@ impl Evaluator {
         changes
     }
 
-    /// The nodes that stand for the findings of their groups: lost ones with a finding of their own, and those that an operator
-    /// has silenced and stopped.
+    /// The nodes that stand for the findings of their groups: lost ones, also if they may come back before they have a finding of
+    /// their own, and those that an operator has silenced and stopped.
     fn nodes_away(
         &self,
         view: &ClusterView,
@@ -285,12 +285,7 @@ impl Evaluator {
         silences: Option<&SilenceIndex>,
     ) -> BTreeSet<String> {
         let silences = silences.unwrap_or(self.open.silences());
-        let has_finding = |condition: &&NodeCondition| {
-            let kind = FindingKind::ClusterNodeLost;
-            let subject = ClusterFindingSubject::node(kind, condition.node.as_str());
-            condition.is_settled || self.open.contains(&subject)
-        };
-        let lost = lost.iter().filter(has_finding).map(|condition| condition.node.to_string());
+        let lost = lost.iter().map(|condition| condition.node.to_string());
         let stopped = view.nodes().filter(|node| {
             node.state == ClusterNodeState::Stopped
                 && silences.covering(None, &[node.name.to_string()]).is_some()
@@ -424,17 +419,12 @@ impl Evaluator {
         let unproved = self.unproved_end(group, &conditions, track, now);
         let without_primary = self.primary_is_away(group, &conditions, track, now);
         track.keep_pending(&conditions, now);
-        // While nodes may come back that have lost etcd too, no absence counts.
-        let grace_end = self.connected.unwrap_or(now) + self.settings.lease;
         let advert = advert_interval(group);
         let mut settled = Vec::new();
         for condition in conditions {
             let subject = ClusterFindingSubject::group(condition.kind, &group.id);
             let since = track.pending_since(condition.kind, now);
-            let mut due = since + self.settings.settle_of(condition.kind, advert);
-            if !condition.absent.is_empty() {
-                due = due.max(grace_end);
-            }
+            let due = since + self.settings.settle_of(condition.kind, advert);
             // The missing confirmation of a claim leads to an evaluation of its own.
             let is_certain = match condition.kind {
                 FindingKind::ClusterTwoPrimaries => !group.confirmed_claims().is_empty(),

@@ -466,7 +466,7 @@ impl Evaluator {
         if group.members.iter().any(GroupMember::is_live) {
             track.forget_absence(condition.kind);
         } else {
-            // Nobody is there to say so: the group may come back within a lease.
+            // No live member reports a role: the group may come back within a lease.
             let end = track.absent_since(condition.kind, now) + self.settings.lease;
             if end <= now {
                 return None;
@@ -508,7 +508,7 @@ impl Evaluator {
         Some(SettledCondition { condition, is_evaluated: self.open.is_evaluated(&subject) })
     }
 
-    /// The claims of an open split that nobody can confirm or deny: they continue for one lease after a node has gone.
+    /// An open split without a live witness: its claims continue for one lease after a node has gone.
     fn absent_claims(
         &mut self,
         group: &Group,

@@ -52,7 +52,7 @@ fn silence(hosts: &Hosts, host: &str) -> String {
     hosts.succeed(host, "vipwatch silence list -o name").trim().to_owned()
 }
 
-/// Nobody was notified of a finding, and no silence is left.
+/// No target received a finding, and no silence is left.
 fn assert_quiet(hosts: &Hosts) {
     let bodies = hosts.server.accepted_bodies();
     assert_eq!(findings(&bodies), [""; 0], "{bodies:#?}");
